@@ -1,0 +1,89 @@
+"""How many requests per second a fleet of LLM replicas can serve, what stops it, and what that costs.
+
+The public names are loaded when first used, so that `import lambdamax` stays fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from lambdamax.exceptions import (
+    CatalogError,
+    Fault,
+    FrameError,
+    LambdamaxError,
+    SpecError,
+    StoreError,
+    UnknownName,
+)
+
+if TYPE_CHECKING:
+    from lambdamax._engine import __version__ as __version__
+    from lambdamax.catalog import load_catalog as load_catalog
+    from lambdamax.engine import load as load
+    from lambdamax.engine import solve as solve
+    from lambdamax.frontier import frontier as frontier
+    from lambdamax.scan import scan as scan
+    from lambdamax.spec import Spec as Spec
+    from lambdamax.spec import read_spec as read_spec
+    from lambdamax.sweep import SweepResult as SweepResult
+    from lambdamax.sweep import sweep as sweep
+
+__all__ = [
+    "CatalogError",
+    "Fault",
+    "FrameError",
+    "LambdamaxError",
+    "Spec",
+    "SpecError",
+    "StoreError",
+    "SweepResult",
+    "UnknownName",
+    "__version__",
+    "frontier",
+    "load",
+    "load_catalog",
+    "read_spec",
+    "scan",
+    "solve",
+    "sweep",
+]
+
+_HOMES: Final = {
+    "Spec": "spec",
+    "SweepResult": "sweep",
+    "__version__": "_engine",
+    "frontier": "frontier",
+    "load": "engine",
+    "load_catalog": "catalog",
+    "read_spec": "spec",
+    "scan": "scan",
+    "solve": "engine",
+    "sweep": "sweep",
+}
+
+
+class _Package(ModuleType):
+    """Keeps a public function's name its own where the module that holds it has the same name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    setattr(sys.modules[__name__], name, value)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+sys.modules[__name__].__class__ = _Package

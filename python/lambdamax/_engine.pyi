@@ -1,0 +1,75 @@
+"""The compiled engine. Called by `lambdamax.engine` only.
+
+Arrays are one-dimensional. NaN is "not given" in a float input and "null" in a float answer; 255 is "null" in a code.
+A call that makes no sense raises ValueError; a point that cannot be solved is a status.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "ANSWER_FIELDS",
+    "LIMITS",
+    "LOAD_FIELDS",
+    "LOAD_STATUSES",
+    "POINT_FIELDS",
+    "PRICE_AXES",
+    "REPLICA_AXES",
+    "REPLICA_FIELDS",
+    "STATUSES",
+    "Replicas",
+    "__version__",
+    "build_profile",
+    "load",
+    "one_number",
+    "solve",
+    "solve_grid",
+]
+__version__: Final[str]
+REPLICA_FIELDS: Final[tuple[str, ...]]
+POINT_FIELDS: Final[tuple[str, ...]]
+ANSWER_FIELDS: Final[tuple[str, ...]]
+STATUSES: Final[tuple[str, ...]]
+LIMITS: Final[tuple[str, ...]]
+LOAD_FIELDS: Final[tuple[str, ...]]
+LOAD_STATUSES: Final[tuple[str, ...]]
+REPLICA_AXES: Final[tuple[str, ...]]
+PRICE_AXES: Final[tuple[str, ...]]
+
+def build_profile() -> str: ...
+
+@final
+class Replicas:
+    def __new__(cls, columns: Mapping[str, NDArray[np.float64]]) -> Replicas: ...
+    def __len__(self) -> int: ...
+    def facts(self) -> dict[str, NDArray[Any]]: ...
+
+def solve(
+    replicas: Replicas, replica: NDArray[np.uint32], points: Mapping[str, NDArray[np.float64]], threads: int = 0
+) -> dict[str, NDArray[Any]]: ...
+def solve_grid(
+    replicas: Replicas,
+    axes: Sequence[tuple[str, NDArray[np.float64]]],
+    prices: NDArray[np.float64],
+    start: int,
+    stop: int,
+    threads: int = 0,
+) -> dict[str, NDArray[Any]]: ...
+def load(
+    replicas: Replicas, replica: NDArray[np.uint32], points: Mapping[str, NDArray[np.float64]], threads: int = 0
+) -> dict[str, NDArray[Any]]: ...
+def one_number(
+    replicas: Replicas,
+    row: int,
+    *,
+    isl_tokens: float,
+    osl_tokens: float,
+    rate_rps: float,
+    measured_ttft_s: float,
+    measured_tpot_s: float,
+    kv_pool_tokens: float,
+    slo_tpot_s: float,
+) -> dict[str, float]: ...

@@ -1,0 +1,137 @@
+"""The worked chain of one point, line by line: what, by which formula, from which numbers, how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lambdamax.case import Case
+from lambdamax.units import number, quantity
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the chain. `formula` has the symbols, then the numbers; `value` is in SI `unit`."""
+
+    name: str
+    label: str
+    formula: str
+    value: float
+    unit: str
+
+
+def chain(case: Case) -> tuple[Step, ...]:
+    """Every step from the measured times (if any) and the hardware to the rate; steps without a value are left out."""
+    if case.status == "unsupported":
+        return ()
+    steps = (*_measured(case), *_memory(case), *_against_the_floor(case), *_full_model(case))
+    return tuple(step for step in steps if not math.isnan(step.value))
+
+
+def _measured(case: Case) -> Iterator[Step]:
+    one = case.one_number
+    if one is None:
+        return
+    rate, osl = case.asked_rate_rps, case.point("osl_tokens")
+    ttft, tpot = quantity(case.question.measured_ttft_s, "s"), quantity(case.question.measured_tpot_s, "s")
+    yield _step(
+        one, "residence_s", "W, time in the system", f"TTFT + (OSL − 1)·TPOT = {ttft} + {number(osl - 1)}·{tpot}"
+    )
+    yield _step(
+        one, "in_flight", "L, in flight", f"rate·W = {number(rate)}·{quantity(one['residence_s'], 's')}", "requests"
+    )
+    yield _step(
+        one, "decoding", "L_d, decoding", f"rate·(OSL − 1)·TPOT = {number(rate)}·{number(osl - 1)}·{tpot}", "requests"
+    )
+    yield _step(one, "decode_tok_s", "decode rate", f"L_d/TPOT = {number(one['decoding'])}/{tpot}", "tok/s")
+    yield _step(one, "demand_tok_s", "…must equal", f"rate·(OSL − 1) = {number(rate)}·{number(osl - 1)}", "tok/s")
+
+
+def _memory(case: Case) -> Iterator[Step]:
+    yield _weights(case)
+    yield _kv_per_token(case)
+    isl, osl = case.point("isl_tokens"), case.point("osl_tokens")
+    context = f"ISL + OSL/2 = {number(isl)} + {number(osl / 2)}"
+    yield Step("mean_context_tokens", "mean context", context, isl + osl / 2, "tokens")
+    yield from _kv_in_flight(case)
+    yield from _pool(case)
+
+
+def _weights(case: Case) -> Step:
+    parameters = number(case.facts["total_params"] / 1e9, 5)
+    formula = f"{parameters} billion parameters, matrices {case.question.weight_dtype}, the rest 16 bit"
+    return Step("weight_bytes", "weights", formula, case.facts["weight_bytes"], "B")
+
+
+def _kv_per_token(case: Case) -> Step:
+    fields = case.row.fields
+    sizes = "·".join(number(fields[name]) for name in ("layers", "kv_heads", "head_dim", "kv_bytes_per_element"))
+    formula = f"2·layers·KV heads·head size·bytes = 2·{sizes}"
+    return Step("kv_bytes_per_token", "KV per token", formula, case.facts["kv_bytes_per_token"], "B")
+
+
+def _kv_in_flight(case: Case) -> Iterator[Step]:
+    one = case.one_number
+    if one is None:
+        return
+    per_token = quantity(case.facts["kv_bytes_per_token"], "B")
+    numbers = f"{number(one['in_flight'])}·{number(one['mean_context_tokens'])}·{per_token}"
+    yield _step(one, "kv_in_flight_bytes", "KV in flight", f"L·context·KV per token = {numbers}", "B")
+
+
+def _pool(case: Case) -> Iterator[Step]:
+    tokens, gpus = case.answer["kv_pool_tokens"], case.question.tp
+    memory, share = quantity(case.point("memory_bytes"), "B"), number(case.point("memory_utilization"))
+    reserved, shard = quantity(case.point("reserved_bytes"), "B"), quantity(case.facts["weight_shard_bytes"], "B")
+    formula = f"GPUs·(memory·share − reserved − weights) = {gpus}·({memory}·{share} − {reserved} − {shard})"
+    per_token = case.facts["kv_bytes_per_token_rank"] * gpus
+    yield Step("kv_pool_bytes", "KV pool", formula, tokens * per_token, "B")
+    blocks = f"pool/KV per token = …/{quantity(per_token, 'B')}, whole 16-token blocks"
+    yield Step("kv_pool_tokens", "KV pool", blocks, tokens, "tokens")
+
+
+def _against_the_floor(case: Case) -> Iterator[Step]:
+    one = case.one_number
+    if one is None:
+        return
+    tpot, bandwidth = quantity(case.question.measured_tpot_s, "s"), case.row.fields["memory_bandwidth_bytes_per_s"]
+    pool = quantity(case.answer["kv_pool_tokens"], "tokens")
+    naive = f"pool/(context·W) = {pool}/({number(one['mean_context_tokens'])}·{quantity(one['residence_s'], 's')})"
+    yield _step(one, "naive_rate_rps", "naive largest rate", f"{naive}, W held", "req/s")
+    shard = quantity(case.facts["weight_shard_bytes"], "B")
+    context = f"{number(one['decoding'])}·{number(one['mean_context_tokens'])}"
+    read = f"({shard} + {context}·{quantity(case.facts['kv_bytes_per_token_rank'], 'B')})/{quantity(bandwidth, 'B/s')}"
+    yield _step(one, "bandwidth_floor_s", "bandwidth floor", f"(weights + KV read)/bandwidth, per GPU = {read}")
+    floor = quantity(one["bandwidth_floor_s"], "s")
+    yield _step(one, "measured_over_floor_ratio", "measured/floor", f"TPOT/floor = {tpot}/{floor}", "ratio")
+    yield from _flops(case, one)
+
+
+def _flops(case: Case, one: dict[str, float]) -> Iterator[Step]:
+    gpus, peak = case.question.tp, case.row.fields["gemm_flops"]
+    parameters = f"{number(case.facts['total_params'] / 1e9)}e9"
+    prefill = f"2·parameters·ISL = 2·{parameters}·{number(case.point('isl_tokens'))}"
+    yield _step(one, "prefill_flops", "prefill of one prompt", prefill, "FLOP")
+    work = f"{number(case.asked_rate_rps)}·{quantity(one['prefill_flops'], 'FLOP')}/({gpus}·{quantity(peak, 'FLOP/s')})"
+    yield _step(one, "prefill_share_of_peak", "prefill, share of peak", f"rate·prefill/peak = {work}", "share")
+    both = "rate·(prefill + decode)/peak, all prompts computed"
+    yield _step(one, "implied_flop_utilization", "implied use of peak", both, "share")
+
+
+def _full_model(case: Case) -> Iterator[Step]:
+    got, osl = case.answer, number(case.point("osl_tokens") - 1)
+    rate, tpot = number(got["max_rate_rps"]), quantity(got["tpot_token_mean_s"], "s")
+    shard, bandwidth = quantity(case.facts["weight_read_bytes"], "B"), case.row.fields["memory_bandwidth_bytes_per_s"]
+    floor = f"weights read per GPU/bandwidth = {shard}/{quantity(bandwidth, 'B/s')}"
+    yield _step(got, "tpot_floor_s", "TPOT floor, full model", floor)
+    residence = f"TTFT + (OSL − 1)·TPOT = {quantity(got['ttft_mean_s'], 's')} + {osl}·{tpot}"
+    yield _step(got, "e2e_mean_s", "W at the largest rate", residence)
+    in_flight = f"rate·W = {rate}·{quantity(got['e2e_mean_s'], 's')}"
+    yield Step("in_flight_at_max_rate", "L at the largest rate", in_flight, got["in_flight"], "requests")
+    decoding = f"rate·(OSL − 1)·TPOT = {rate}·{osl}·{tpot}"
+    yield Step("decoding_at_max_rate", "L_d at the largest rate", decoding, got["decoding"], "requests")
+
+
+def _step(values: dict[str, float], name: str, label: str, formula: str, unit: str = "s") -> Step:
+    return Step(name, label, formula, values[name], unit)

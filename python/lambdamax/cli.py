@@ -1,0 +1,266 @@
+"""The command line: `lambdamax sweep`, `frontier`, `explain` and `catalog`.
+
+Tables go to standard output, progress and messages to standard error. Exit status: 0 done, 1 the user's mistake,
+2 usage, 130 interrupted. Heavy modules are imported by the commands that need them.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from lambdamax import columns
+from lambdamax.exceptions import LambdamaxError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lambdamax.case import Question
+    from lambdamax.listing import Listing
+
+_INTERRUPTED: Final = 130
+_SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
+_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+
+
+class _Mistake(click.ClickException):
+    """The user's mistake, told on standard error without a traceback."""
+
+    exit_code = 1
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        for line in self.message.splitlines():
+            click.echo(f"error: {line}", file=file, err=file is None)
+
+
+class _Commands(click.Group):
+    """A group whose commands end with the exit statuses of this program."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except LambdamaxError as error:
+            raise _Mistake(str(error)) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE or error.filename is None:
+                raise
+            raise _Mistake(f"{error.filename}: {error.strerror}") from None
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            ctx.exit(_INTERRUPTED)
+
+
+def _number(column: columns.Column) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
+    """The check of an option: a number that the dictionary admits in `column`, such as 80e9."""
+
+    def check(ctx: click.Context, option: click.Parameter, text: str | None) -> float | None:
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not column.admits(value):
+            raise click.BadParameter(f"{text!r} is not allowed; allowed: {column.allowed}.", ctx, option)
+        return int(value) if column.is_whole else value
+
+    return check
+
+
+def _option(name: str, required: bool = False) -> Callable[[Any], Any]:
+    """An option for the input column `name`: its checks, its default and its meaning are the dictionary's."""
+    column = columns.column(name)
+    flag = "--" + _SHORT.get(name, name).replace("_", "-")
+    about: dict[str, Any] = {"required": required, "help": column.meaning.partition("; null")[0] + "."}
+    if column.default:
+        about |= {"default": column.default, "show_default": True}
+    if column.is_text:
+        return click.option(flag, name, type=click.Choice(column.values) if column.values else str, **about)
+    metavar = "NUMBER" if column.unit == "1" else column.unit.upper()
+    return click.option(flag, name, callback=_number(column), metavar=metavar, **about)
+
+
+def _measured(name: str) -> Callable[[Any], Any]:
+    check, about = _number(columns.column(f"slo_{name}_s")), f"Mean {name.upper()} that was measured at the load."
+    return click.option(f"--measured-{name}-s", callback=check, metavar="S", help=about)
+
+
+def _options(*names: str) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        for name in reversed(names):
+            command = _option(name, required=name in ("model", "gpu", "isl_tokens", "osl_tokens"))(command)
+        return command
+
+    return add
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from lambdamax import _engine
+
+        click.echo(f"lambdamax {_engine.__version__} ({_engine.build_profile()} build)")
+        ctx.exit()
+
+
+_version: Final = click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show version and build profile.",
+)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@_version
+def main() -> None:
+    """Sizes LLM-serving fleets: how many requests per second a replica serves, what stops it, and what it costs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+@main.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option(
+    "--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where the parts go; a rerun resumes."
+)
+@click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that solve.")
+@_json
+def sweep(spec: Path, out: Path, threads: int, as_json: bool) -> None:
+    """Solve every point of a sweep file into Parquet parts."""
+    from lambdamax.ranking import print_sweep
+    from lambdamax.sweep import sweep as run
+
+    result = run(spec, out, threads=threads)
+    if as_json:
+        _print_json({**asdict(result), "directory": str(result.directory)})
+    else:
+        print_sweep(result, _console())
+
+
+@main.command()
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--maximize", metavar="COL", default="requests_per_usd", show_default=True, help="The column to maximize."
+)
+@click.option("--by", metavar="A,B,C", help="The columns that make a group.  [default: what the customer brings]")
+@click.option("--compare", metavar="COL", default="gpu", show_default=True, help="What competes within a group.")
+@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Also write the whole table as Parquet.")
+@click.option("--rows", type=click.IntRange(1), default=60, show_default=True, help="Most rows to print.")
+@_json
+def frontier(
+    *, directory: Path, maximize: str, by: str | None, compare: str, out: Path | None, rows: int, as_json: bool
+) -> None:
+    """Rank the solved points of a sweep: who wins, and what stops the others."""
+    from lambdamax.frontier import frontier as rank
+    from lambdamax.ranking import print_frontier, write_table
+
+    groups = None if by is None else [name.strip() for name in by.split(",") if name.strip()]
+    table = rank(directory, maximize=maximize, by=groups, compare=compare)
+    if out is not None:
+        write_table(table, out)
+    if as_json:
+        _print_json(table.to_dicts())
+    else:
+        print_frontier(table, _console(), rows)
+
+
+@main.command()
+@_options("model", "gpu", "tp", "weight_dtype", "kv_dtype", "engine", "profile")
+@_options(*(column.name for column in columns.of_groups("workload", "scheduler", "slo", "price")))
+@_options("rate_rps", "concurrency", "think_time_s")
+@_measured("ttft")
+@_measured("tpot")
+@_json
+def explain(as_json: bool, **given: Any) -> None:
+    """Answer one point: what binds, what binds next, the whole chain.
+
+    Give a load (--rate or --concurrency) to see what becomes of it, and what was measured at that load to compare.
+    """
+    from lambdamax.explain import explain as answer
+    from lambdamax.render import print_explanation
+
+    found = answer(_question(given))
+    if as_json:
+        _print_json(found.as_json())
+    else:
+        print_explanation(found, _console())
+
+
+def _question(given: dict[str, Any]) -> Question:
+    """The question that the options ask. Raises UsageError where they do not go together."""
+    from lambdamax.case import Question
+
+    _refuse_unless(given["rate_rps"] is None or given["concurrency"] is None, "give --rate or --concurrency, not both")
+    _refuse_unless(
+        not given["think_time_s"] or given["concurrency"] is not None, "--think-time-s goes with --concurrency"
+    )
+    measured = [given["measured_ttft_s"], given["measured_tpot_s"]]
+    _refuse_unless(measured.count(None) != 1, "--measured-ttft-s and --measured-tpot-s go together")
+    loaded = given["rate_rps"] is not None or given["concurrency"] is not None
+    _refuse_unless(None in measured or loaded, "what was measured needs its load: --rate or --concurrency")
+    own = {field.name for field in fields(Question)}
+    numbers = {name: value for name, value in given.items() if name not in own and value is not None}
+    return Question(
+        **{name: value for name, value in given.items() if name in own and value is not None}, numbers=numbers
+    )
+
+
+def _refuse_unless(allowed: bool, message: str) -> None:
+    if not allowed:
+        raise click.UsageError(f"{message}.")
+
+
+@main.group()
+def catalog() -> None:
+    """Look up models, accelerators, prices and profiles."""
+
+
+def _listed(kind: str, argument: str, help: str) -> None:
+    @catalog.command(kind, help=help)
+    @click.argument("name", required=False, metavar=argument)
+    @_json
+    def command(name: str | None, as_json: bool) -> None:
+        from lambdamax import listing
+
+        found = getattr(listing, kind)(name)
+        if as_json:
+            _print_json(found.json)
+        else:
+            _print_listing(found)
+
+
+_listed("models", "[NAME or PATH]", "List the models, or show one; PATH is that of a config.json.")
+_listed("accelerators", "[GPU]", "List the accelerators, or show one.")
+_listed("prices", "[GPU]", "List the median prices, or every provider's price of one accelerator.")
+_listed("profiles", "[NAME or PATH]", "List the efficiency profiles, or show one; PATH is that of a .toml.")
+
+
+def _print_listing(found: Listing) -> None:
+    from lambdamax.render import print_pairs, print_table
+
+    if found.headings:
+        print_table(_console(), found.headings, found.rows, found.text)
+    else:
+        print_pairs(_console(), [(name, said) for name, said in found.rows])
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(markup=False, highlight=False)
+
+
+def _print_json(content: Any) -> None:
+    click.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

@@ -1,0 +1,91 @@
+"""Reading files of facts: CSV rows of the package, JSON and TOML of anyone, and the one wording of their faults."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import json
+import reprlib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from lambdamax.exceptions import CatalogError, Fault, UnknownName
+
+DATA: Final = Path(__file__).parent / "data"
+NAMES_OFFERED: Final = 3
+LARGEST_FILE_BYTES: Final = 16 * 2**20
+
+Row = Mapping[str, str]
+
+
+def bad(file: str | Path, key: str, value: object, allowed: str) -> CatalogError:
+    """The error that says where a fact is (`file`, `key`), what was found and what is allowed."""
+    return CatalogError(str(Fault(str(file), key, reprlib.repr(value), allowed)))
+
+
+def unknown(kind: str, value: str, names: Iterable[str]) -> UnknownName:
+    """The error for a name that the catalogue does not hold; offers the nearest names, or all if few."""
+    known = sorted(set(names))
+    folded = {name.casefold(): name for name in known}
+    longer = [name for name in folded if value and name.startswith(value.casefold())]
+    alike = difflib.get_close_matches(value.casefold(), folded, n=NAMES_OFFERED, cutoff=0.5)
+    near = [folded[name] for name in dict.fromkeys([*longer, *alike])][:NAMES_OFFERED]
+    hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
+    return UnknownName(f"unknown {kind} {reprlib.repr(value)}: {hint}")
+
+
+def read_rows(name: str) -> list[Row]:
+    """The rows of CSV file `name` of the package data, as text by column."""
+    with (DATA / name).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def number(row: Row, column: str) -> float | None:
+    """The number in `column`, None if the cell is empty."""
+    return float(row[column]) if row[column] else None
+
+
+def required_number(row: Row, column: str) -> float:
+    """The number in `column`, which must not be empty."""
+    return float(row[column])
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], str]:
+    """The JSON object in `path` and the checksum of the file; CatalogError if it is not one."""
+    return _read_object(path, json.loads, "JSON")
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """The TOML table in `path` and the checksum of the file; CatalogError if it is not one."""
+    return _read_object(path, tomllib.loads, "TOML")
+
+
+def checksum(content: bytes) -> str:
+    """A short name of `content`: the first 16 hex digits of its SHA-256."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _read_object(path: Path, parse: Callable[[str], Any], language: str) -> tuple[dict[str, Any], str]:
+    content = _read_bytes(path)
+    try:
+        found = parse(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise bad(path, "content", f"({error})", f"one well-formed {language} object in UTF-8") from error
+    if not isinstance(found, dict):
+        raise bad(path, "content", found, f"a {language} object with keys and values")
+    return found, checksum(content)
+
+
+def _read_bytes(path: Path) -> bytes:
+    allowed = f"a readable file of at most {LARGEST_FILE_BYTES} bytes"
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(LARGEST_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise bad(path, "file", f"({error})", allowed) from error
+    if len(content) > LARGEST_FILE_BYTES:
+        raise bad(path, "size", "larger", allowed)
+    return content

@@ -1,0 +1,144 @@
+"""From solved points to winners: the best point of each group, and what stops each of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from lambdamax import columns
+from lambdamax.exceptions import Fault, FrameError
+from lambdamax.store import part_paths
+
+_CHUNK_ROWS: Final = 262_144
+_SHARE: Final = "share_of_best"
+
+
+def frontier(
+    source: str | Path | pl.LazyFrame | pl.DataFrame,
+    *,
+    maximize: str = "requests_per_usd",
+    by: Sequence[str] | None = None,
+    compare: str = "gpu",
+) -> pl.DataFrame:
+    """The best point of every group and, ranked below it, the best that each other `compare` value can do there.
+
+    `source` is the directory of a sweep, or solved points. A group shares the values of the columns `by`; None is every
+    column that the customer brings: model, workload, SLO and price plan. Only points with status `ok` can win. Ties go
+    to the smaller value of the first column of the dictionary in which they differ (text by its letters, null last).
+
+    One row per group and `compare` value: `by`, `compare`, `rank` (1 wins; null where nothing is ok), `maximize`,
+    `share_of_best` (of the winner's value), `binding_limit` and `next_limit` of that row's point (what stops it),
+    `points`, `points_ok`, `refused` (the statuses of the others, with their counts), then the point's other columns.
+    Parts are read one by one: memory grows with the answer, not with the source. Raises StoreError if the directory is
+    not a finished sweep, FrameError if a column is not there.
+    """
+    keys = _keys(_columns(source), maximize, by, compare)
+    best: pl.DataFrame | None = None
+    counts: pl.DataFrame | None = None
+    for found, counted in map(partial(_reduced, keys=keys, maximize=maximize), _chunks(source)):
+        best = _best(_stacked(best, found), keys, maximize)
+        counts = _summed(_stacked(counts, counted), keys)
+    if best is None or counts is None:
+        raise FrameError((Fault("frontier", "source", "no rows", "solved points"),))
+    return _table(best, counts, keys, maximize)
+
+
+def _columns(source: str | Path | pl.LazyFrame | pl.DataFrame) -> list[str]:
+    if isinstance(source, pl.DataFrame | pl.LazyFrame):
+        return source.lazy().collect_schema().names()
+    return list(pl.read_parquet_schema(part_paths(source)[0]))
+
+
+def _chunks(source: str | Path | pl.LazyFrame | pl.DataFrame) -> Iterator[pl.DataFrame]:
+    if isinstance(source, pl.DataFrame):
+        return source.iter_slices(_CHUNK_ROWS)
+    if isinstance(source, pl.LazyFrame):
+        return iter(source.collect_batches(chunk_size=_CHUNK_ROWS))
+    return (pl.read_parquet(path) for path in part_paths(source))
+
+
+def _keys(present: list[str], maximize: str, by: Sequence[str] | None, compare: str) -> list[str]:
+    """The columns of a group and `compare`, which is last; FrameError if one of them is not there."""
+    objectives = [column.name for column in columns.point_columns() if column.type == "f64" and column.role == "answer"]
+    given = [column.name for column in columns.inputs() if column.role == "given" and column.name in present]
+    inputs = [column.name for column in columns.inputs() if column.name in present]
+    faults = [Fault("frontier", "by", name, f"one of {', '.join(inputs)}") for name in by or () if name not in inputs]
+    if compare not in inputs:
+        faults.append(Fault("frontier", "compare", compare, f"one of {', '.join(inputs)}"))
+    if maximize not in objectives or maximize not in present:
+        faults.append(Fault("frontier", "maximize", maximize, f"one of {', '.join(objectives)}"))
+    if "status" not in present:
+        faults.append(Fault("frontier", "status", "nothing", "solved points, with a column status"))
+    if faults:
+        raise FrameError(tuple(faults))
+    return [*(name for name in dict.fromkeys(given if by is None else by) if name != compare), compare]
+
+
+def _reduced(chunk: pl.DataFrame, *, keys: list[str], maximize: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """What a chunk adds to the answer; the chunk itself is dropped before the next one is read."""
+    return _best(chunk, keys, maximize), _counted(chunk, keys)
+
+
+def _best(points: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
+    """The best ok point for each combination of `keys`."""
+    value = pl.col(maximize)
+    top = points.filter(pl.col("status") == "ok").filter(value == value.max().over(keys))
+    return top.sort(_tie_order(top, maximize), nulls_last=True).unique(keys, keep="first", maintain_order=True)
+
+
+def _tie_order(points: pl.DataFrame, maximize: str) -> list[pl.Expr]:
+    known = [column.name for column in columns.point_columns() if column.name in points.columns]
+    return [-pl.col(maximize), *(_comparable(points, name) for name in known)]
+
+
+def _comparable(points: pl.DataFrame, name: str) -> pl.Expr:
+    return pl.col(name) if points.schema[name].is_numeric() else pl.col(name).cast(pl.String)
+
+
+def _counted(chunk: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    return chunk.group_by(*keys, "status").agg(pl.len().cast(pl.UInt64).alias("points"))
+
+
+def _summed(counts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    return counts.group_by(*keys, "status").agg(pl.col("points").sum())
+
+
+def _stacked(above: pl.DataFrame | None, below: pl.DataFrame) -> pl.DataFrame:
+    return below if above is None else pl.concat([above, below])
+
+
+def _table(best: pl.DataFrame, counts: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
+    ranked = _ranked(best, keys[:-1], maximize)
+    table = _reasons(counts, keys).join(ranked, on=keys, how="left", nulls_equal=True)
+    front = [*keys, "rank", maximize, _SHARE, "binding_limit", "next_limit", "points", "points_ok", "refused"]
+    rest = [name for name in best.columns if name not in front]
+    order = [*(_comparable(table, name) for name in keys[:-1]), pl.col("rank"), _comparable(table, keys[-1])]
+    present = [name for name in (*front, *rest) if name in table.columns]
+    return table.sort(order, nulls_last=True).select(present)
+
+
+def _ranked(best: pl.DataFrame, group: list[str], maximize: str) -> pl.DataFrame:
+    """`best` with the place of each point in its group, and its value as a share of the winner's."""
+    ordered = best.sort(_tie_order(best, maximize), nulls_last=True)
+    rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
+    share = pl.col(maximize) / pl.col(maximize).max()
+    if group:
+        rank, share = rank.over(group), share.over(group)
+    return ordered.with_columns(rank.alias("rank"), share.alias(_SHARE))
+
+
+def _reasons(counts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Per combination of `keys` the number of points, of ok points, and the other statuses, most frequent first."""
+    is_ok = pl.col("status") == "ok"
+    status = pl.col("status").cast(pl.String)
+    ordered = counts.with_columns(status).sort(["points", "status"], descending=[True, False])
+    reason = pl.format("{} {}", pl.col("status"), pl.col("points")).filter(~is_ok)
+    return ordered.group_by(keys, maintain_order=True).agg(
+        pl.col("points").sum(),
+        pl.col("points").filter(is_ok).sum().alias("points_ok"),
+        reason.str.join(", ").replace("", None).alias("refused"),
+    )

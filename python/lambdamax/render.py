@@ -1,0 +1,208 @@
+"""An explanation on a terminal: verdict first, then limits, both models side by side, the chain, the mistakes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from lambdamax.explain import Explanation
+from lambdamax.units import DASH, cell, number, quantity
+from lambdamax.verdict import NAME_OF_LIMIT, RATE_OF_LIMIT, Mistake
+
+_OPERATING: Final = (
+    ("rate", "max_rate_rps", "req/s"),
+    ("TTFT, mean", "ttft_mean_s", "s"),
+    ("TPOT, mean", "tpot_mean_s", "s"),
+    ("whole request, mean", "e2e_mean_s", "s"),
+    ("in flight (L)", "in_flight", ""),
+    ("running", "running", ""),
+    ("decoding (L_d)", "decoding", ""),
+    ("KV held", "kv_in_flight_tokens", "tokens"),
+    ("share of the KV pool", "kv_use", "share"),
+    ("time lost to prefill", "prefill_share", "share"),
+    ("output", "output_tok_s", "tok/s"),
+    ("share of sustainable rate", "utilization", "share"),
+)
+
+
+def print_explanation(found: Explanation, console: Console) -> None:
+    """Write everything in `found` to `console`, at its width."""
+    _paragraphs(console, _header(found))
+    console.print()
+    print_pairs(console, (*found.verdict.items(), *_cost(found)))
+    for part in (_print_limits, _print_both_models, _print_operating_point, _print_chain, _print_mistakes):
+        part(found, console)
+
+
+def print_table(
+    console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], text: Iterable[int] = (0,)
+) -> None:
+    """A table without lines. Columns `text` are aligned left and, but for the first, may wrap; others are numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    left = set(text)
+    for index, heading in enumerate(headings):
+        wraps = index in left and index > 0
+        table.add_column(heading, justify="left" if index in left else "right", no_wrap=not wraps, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False), highlight=False)
+
+
+def print_pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
+    """What and then the sentence about it, in two columns."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, show_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in pairs:
+        table.add_row(label, text)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False), highlight=False)
+
+
+def _section(console: Console, title: str) -> None:
+    console.print()
+    console.print(title, style="bold")
+
+
+def _paragraphs(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
+
+
+def _header(found: Explanation) -> Iterator[str]:
+    c = found.columns
+    what = f"{c['model']} on {c['tp']} × {c['gpu']} (TP {c['tp']}), weights {c['weight_dtype']}, KV {c['kv_dtype']}"
+    yield f"{what}, {c['engine']}"
+    yield ", ".join(_workload(found))
+
+
+def _workload(found: Explanation) -> Iterator[str]:
+    for name, words in (("isl", "tokens in"), ("osl", "out")):
+        spread = _value(found, f"{name}_cv")
+        law = f" (lognormal, CV {number(spread)})" if spread else ""
+        yield f"{number(_value(found, f'{name}_tokens'), 9)} {words}{law}"
+    if share := _value(found, "prefix_hit_share"):
+        prefix = _value(found, "prefix_tokens")
+        yield f"{quantity(share, 'share')} of " + (
+            f"prompts share {number(prefix)} tokens" if prefix else "each prompt cached"
+        )
+    for name in ("ttft", "tpot", "e2e"):
+        if not math.isnan(limit := _value(found, f"slo_{name}_s")):
+            yield f"mean {name.upper()} ≤ {quantity(limit, 's')}"
+    yield f"utilisation ≤ {quantity(_value(found, 'utilization_cap'), 'share')}"
+
+
+def _cost(found: Explanation) -> Iterator[tuple[str, str]]:
+    hour, per_million = _value(found, "cost_usd_per_hour"), _value(found, "usd_per_mtok_output")
+    if math.isnan(hour):
+        return
+    plan = f"{found.columns['provider']} {found.columns['price_plan'] or 'price'}"
+    requests = f"{number(_value(found, 'requests_per_usd'))} requests per dollar, "
+    served = "" if math.isnan(per_million) else f": {requests}${number(per_million, 3)} per million output tokens"
+    yield "cost", f"${number(hour)} an hour ({plan}){served}"
+
+
+def _print_limits(found: Explanation, console: Console) -> None:
+    if found.columns["binding_limit"] is not None:
+        _section(console, "Limits of one replica")
+        print_table(
+            console, ("limit", "largest rate", ""), (_limit_row(found, limit) for limit in RATE_OF_LIMIT), (0, 2)
+        )
+
+
+def _limit_row(found: Explanation, limit: str) -> tuple[str, str, str]:
+    rate = _value(found, RATE_OF_LIMIT[limit])
+    marks = {found.columns["next_limit"]: "← binds next", found.columns["binding_limit"]: "← binds"}
+    return NAME_OF_LIMIT[limit], cell(rate, "req/s"), "not asked for" if math.isnan(rate) else marks.get(limit, "")
+
+
+def _print_both_models(found: Explanation, console: Console) -> None:
+    if found.one_number is not None:
+        _section(console, "One measured number, and the full model")
+        print_table(console, ("", "one number", "full model"), _both_models(found, found.one_number))
+        _section(console, "TPOT and requests in flight by rate")
+        headings = ("rate", "one number", "in flight", "full model", "in flight")
+        print_table(console, headings, map(_curve_row, found.one_number["curve"]), ())
+        _paragraphs(console, _twice(found.one_number["twice_the_output"]))
+
+
+def _both_models(found: Explanation, one: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    names = (("TPOT SLO holds up to", "rate_at_tpot_rps"), ("KV memory is full at", "rate_at_kv_rps"))
+    for label, name in names:
+        yield label, cell(one[name], "req/s"), cell(_value(found, name), "req/s")
+    yield "  TPOT there", cell(one["tpot_at_kv_s"], "s"), ""
+    yield "  in flight there", cell(one["in_flight_at_kv"], ""), ""
+    yield "compute ends at", "not modelled", cell(_value(found, "rate_at_compute_rps"), "req/s")
+    yield "decode loop tends to", cell(one["asymptote_rps"], "req/s"), ""
+    at = found.at_rate or {}
+    yield "TPOT at the load asked", cell(one["tpot_at_rate_s"], "s"), _or_status(at, "tpot_mean_s", "s")
+    yield "in flight there", cell(one["in_flight"], ""), _or_status(at, "in_flight", "")
+
+
+def _or_status(at: dict[str, Any], name: str, unit: str) -> str:
+    return str(at.get("status", DASH)) if at.get(name) is None else cell(at[name], unit)
+
+
+def _curve_row(point: dict[str, float | None]) -> tuple[str, ...]:
+    full = cell(point["full_model_tpot_s"], "s") if point["full_model_tpot_s"] else "unstable"
+    rate, one = quantity(point["rate_rps"], "req/s"), cell(point["tpot_s"], "s")
+    return rate, one, cell(point["in_flight"], ""), full, cell(point["full_model_in_flight"], "")
+
+
+def _twice(twice: dict[str, float | None]) -> Iterator[str]:
+    held, kv_held, moved, kv_moved, end = (
+        quantity(twice[name], unit)
+        for name, unit in (
+            ("in_flight_ratio_held", "ratio"),
+            ("kv_in_flight_bytes_ratio_held", "ratio"),
+            ("in_flight_ratio_with_feedback", "ratio"),
+            ("kv_in_flight_bytes_ratio_with_feedback", "ratio"),
+            ("asymptote_rps", "req/s"),
+        )
+    )
+    yield (
+        f"Answers twice as long at the same rate: with TPOT held L grows {held} and KV {kv_held}; but TPOT answers to "
+        f"the load: L {moved}, KV {kv_moved}, and no equilibrium above {end}."
+    )
+
+
+def _print_operating_point(found: Explanation, console: Console) -> None:
+    if found.columns["in_flight"] is None:
+        return
+    at = found.at_rate if (found.at_rate or {}).get("in_flight") is not None else None
+    _section(console, "Operating point, full model")
+    headings = ("", "at the largest rate", *(("at the load asked",) if at else ()))
+    print_table(console, headings, (_operating_row(found, at, *line) for line in _OPERATING))
+
+
+def _operating_row(found: Explanation, at: dict[str, Any] | None, label: str, name: str, unit: str) -> tuple[str, ...]:
+    asked = () if at is None else (cell(at["rate_rps" if name == "max_rate_rps" else name], unit),)
+    return label, cell(_value(found, name), unit), *asked
+
+
+def _print_chain(found: Explanation, console: Console) -> None:
+    if not found.chain:
+        return
+    _section(console, "The chain, step by step")
+    rows = ((step.label, cell(step.value, step.unit), step.formula) for step in found.chain)
+    print_table(console, ("", "value", "how"), rows, (0, 2))
+
+
+def _print_mistakes(found: Explanation, console: Console) -> None:
+    if found.mistakes:
+        _section(console, "Usual mistakes, at this point")
+        print_pairs(console, map(_mistake, found.mistakes))
+
+
+def _mistake(mistake: Mistake) -> tuple[str, str]:
+    wrong, right = quantity(mistake.wrong, mistake.unit), quantity(mistake.right, mistake.unit)
+    return mistake.label, f"gives {wrong} for {right}: {mistake.why}"
+
+
+def _value(found: Explanation, name: str) -> float:
+    value = found.columns[name]
+    return math.nan if value is None else float(value)

@@ -1,0 +1,311 @@
+"""A sweep file as frozen types, checked in full before anything is solved."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from lambdamax import columns
+from lambdamax.axes import Counts, Mistake, Names, Numbers, Values, allowed_axis, numbers, refuse, show, texts
+from lambdamax.catalog import Catalog, load_catalog
+from lambdamax.columns import Column
+from lambdamax.exceptions import Fault, SpecError
+
+GIVEN: Final = "given"
+MAX_POINTS: Final = 2**53
+_PART_ROWS: Final = (1_024, 4_194_304)
+_LISTED_OFFERS: Final = 12
+
+
+class _Table(BaseModel):
+    """A table of a sweep file, each of whose keys is an axis: one value, a list, or a range."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    group: ClassVar[str]
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _expand(cls, value: object, info: ValidationInfo) -> Values:
+        column = _column_of(cls.group, info.field_name or "")
+        if column.is_text:
+            return texts(column, value, *_Context.of(info))
+        return numbers(column, value)
+
+
+class Replica(_Table):
+    """`[replica]`: what a replica is made of."""
+
+    group: ClassVar[str] = "replica"
+
+    model: Names
+    """Models by catalogue name, or by the path of a config.json relative to the sweep file."""
+    gpu: Names
+    """Accelerators by catalogue id."""
+    tp: Counts = (1,)
+    """Tensor-parallel ranks."""
+    weight_dtype: Names = ("bf16",)
+    """Number formats of the weights."""
+    kv_dtype: Names = ("bf16",)
+    """Number formats of the KV cache."""
+    engine: Names = ("vllm",)
+    """Serving engines."""
+    profile: Names = ("default",)
+    """Efficiency profiles: `default`, a catalogue name, or the path of a .toml relative to the sweep file."""
+
+
+class Workload(_Table):
+    """`[workload]`: what the requests look like."""
+
+    group: ClassVar[str] = "workload"
+
+    isl_tokens: Numbers
+    """Mean prompt lengths [tokens]."""
+    osl_tokens: Numbers
+    """Mean output lengths [tokens]."""
+    isl_cv: Numbers = (0.0,)
+    """Coefficients of variation of the prompt length."""
+    osl_cv: Numbers = (0.0,)
+    """Coefficients of variation of the output length."""
+    prefix_tokens: Numbers = (0.0,)
+    """Lengths of a prefix common to prompts [tokens]."""
+    prefix_hit_share: Numbers = ()
+    """Shares of prompts that hit the common prefix or, without one, of each prompt that is in the cache."""
+
+
+class Scheduler(_Table):
+    """`[scheduler]`: how the serving engine is set; what is left out takes the engine's default."""
+
+    group: ClassVar[str] = "scheduler"
+
+    max_num_seqs: Counts = ()
+    """Seats."""
+    max_num_batched_tokens: Counts = ()
+    """Token budgets of one iteration."""
+    memory_utilization: Numbers = ()
+    """Shares of the accelerator's memory that the engine may use."""
+    memory_bytes: Numbers = ()
+    """Memory of one accelerator [bytes]."""
+    reserved_bytes: Numbers = ()
+    """Memory of one accelerator kept from weights and KV [bytes]."""
+
+
+class Slo(_Table):
+    """`[slo]`: what the service has to keep; what is left out is not asked for."""
+
+    group: ClassVar[str] = "slo"
+
+    ttft_s: Numbers = ()
+    """Largest mean times to first token [s]."""
+    tpot_s: Numbers = ()
+    """Largest mean times per output token [s]."""
+    e2e_s: Numbers = ()
+    """Largest mean times from arrival to the last token [s]."""
+    utilization_cap: Numbers = (0.9,)
+    """Shares of the smallest of the compute, KV and seat limits that may be used."""
+
+
+class Price(_Table):
+    """`[price]`: what an accelerator costs, by the catalogue or as given."""
+
+    group: ClassVar[str] = "price"
+
+    plan: Names = ("on-demand",)
+    """Plans: on-demand, reserved or spot."""
+    provider: Names = ("median",)
+    """Providers by catalogue name, or `median`."""
+    usd_per_accelerator_hour: Numbers = ()
+    """Prices you know [USD/h], in place of the catalogue's; leave out `plan` and `provider`."""
+
+
+class Output(BaseModel):
+    """`[output]`: how the data set is laid out."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    part_rows: StrictInt = Field(default=262_144, ge=_PART_ROWS[0], le=_PART_ROWS[1])
+    """Rows of one Parquet part."""
+
+
+class Spec(BaseModel):
+    """A sweep: its grid is the product of every axis."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: StrictStr
+    """What the sweep is called."""
+    question: StrictStr = ""
+    """The question that it answers."""
+    replica: Replica
+    workload: Workload
+    scheduler: Scheduler = Scheduler()
+    slo: Slo = Slo()
+    price: Price = Price()
+    output: Output = Output()
+
+    @property
+    def axes(self) -> dict[str, Values]:
+        """The values of every axis by column name, slowest first; an input left to the engine is absent."""
+        found = ((column.name, self._values(column)) for column in columns.inputs())
+        return {name: values for name, values in found if values}
+
+    @property
+    def points(self) -> int:
+        """The size of the grid."""
+        return math.prod(map(len, self.axes.values()))
+
+    def _values(self, column: Column) -> Values:
+        table, field = column.key.split(".")
+        if self.price.usd_per_accelerator_hour and table == "price" and column.is_text:
+            return (GIVEN,)
+        values: Values = getattr(getattr(self, table), field)
+        return values
+
+    @model_validator(mode="after")
+    def _whole(self, info: ValidationInfo) -> Self:
+        refuse([*_size_mistakes(self), *_price_mistakes(self, _Context.of(info).catalog)])
+        return self
+
+
+def read_spec(path: str | Path) -> Spec:
+    """The sweep file at `path`; SpecError naming every fault at once."""
+    path = Path(path)
+    return parse_spec(_read_toml(path), file=str(path), folder=path.parent)
+
+
+def parse_spec(content: Mapping[str, Any], *, file: str = "spec", folder: Path = Path()) -> Spec:
+    """The spec with that `content`; paths in it are relative to `folder`, faults are reported as of `file`."""
+    try:
+        return Spec.model_validate(content, context=_Context(load_catalog(), folder))
+    except ValidationError as error:
+        raise SpecError(tuple(_faults(error, file))) from None
+
+
+class _Context(NamedTuple):
+    catalog: Catalog
+    folder: Path
+
+    @classmethod
+    def of(cls, info: ValidationInfo) -> _Context:
+        return info.context if isinstance(info.context, cls) else cls(load_catalog(), Path())
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise SpecError((Fault(str(path), "", "", f"a readable sweep file ({reason})"),)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError((Fault(str(path), "", "", f"TOML ({error})"),)) from None
+
+
+def _column_of(group: str, field: str) -> Column:
+    key = f"{group}.{field}"
+    return next(column for column in columns.of_groups(group) if column.key == key)
+
+
+# The whole
+
+
+def _size_mistakes(spec: Spec) -> Iterator[Mistake]:
+    if spec.points > MAX_POINTS:
+        longest = sorted(spec.axes.items(), key=lambda axis: -len(axis[1]))[:3]
+        listed = ", ".join(f"{columns.column(name).key} ({len(values)})" for name, values in longest)
+        yield Mistake("grid", f"{spec.points} points", f"at most {MAX_POINTS} points; the longest axes are {listed}")
+
+
+def _price_mistakes(spec: Spec, catalog: Catalog) -> Iterator[Mistake]:
+    """Prices that were asked for and do not exist; without a `[price]` table the status `no_price` says so."""
+    named = spec.price.model_fields_set & {"plan", "provider"}
+    if spec.price.usd_per_accelerator_hour:
+        for field in sorted(named):
+            value = show(getattr(spec.price, field))
+            yield Mistake(f"price.{field}", value, "nothing beside usd_per_accelerator_hour")
+    elif named:
+        yield from _unpriced(spec, catalog)
+
+
+def _unpriced(spec: Spec, catalog: Catalog) -> Iterator[Mistake]:
+    pairs = [(plan, provider) for plan in spec.price.plan for provider in spec.price.provider]
+    for gpu in spec.replica.gpu:
+        if all(catalog.price(gpu, *pair) is None for pair in pairs):
+            asked = f"no price for {gpu} ({' or '.join(f'{plan} of {provider}' for plan, provider in pairs)})"
+            yield Mistake("price", asked, _priced(gpu, catalog) + "; or usd_per_accelerator_hour")
+
+
+def _priced(gpu: str, catalog: Catalog) -> str:
+    offers = [
+        f"{plan} of {provider}"
+        for plan in catalog.plans
+        for provider in dict.fromkeys(("median", *catalog.providers))
+        if catalog.price(gpu, plan, provider) is not None
+    ]
+    return ", ".join(offers[:_LISTED_OFFERS]) or "a gpu with a price"
+
+
+# Faults
+
+
+def _faults(error: ValidationError, file: str) -> Iterator[Fault]:
+    for details in error.errors():
+        key = ".".join(map(str, details["loc"]))
+        yield from _faults_of(details, key, file)
+
+
+def _faults_of(details: ErrorDetails, key: str, file: str) -> Iterator[Fault]:
+    if details["type"] == "mistakes":
+        for mistake in details["ctx"]["mistakes"]:
+            yield Fault(file, key + mistake.suffix, mistake.value, mistake.allowed)
+    elif details["type"] == "extra_forbidden":
+        yield Fault(file, key, show(details["input"]), _allowed_keys(details["loc"]))
+    elif details["type"] == "missing":
+        yield Fault(file, key, "nothing", f"{_allowed_value(key)} (required)")
+    else:
+        yield Fault(file, key, show(details["input"]), _allowed_value(key))
+
+
+def _allowed_keys(location: tuple[int | str, ...]) -> str:
+    table: type[BaseModel] = Spec
+    for name in location[:-1]:
+        table = _TABLES[str(name)]
+    close = difflib.get_close_matches(str(location[-1]), table.model_fields, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"the keys {', '.join(table.model_fields)}{hint}"
+
+
+def _allowed_value(key: str) -> str:
+    if key in _TABLES:
+        return f"a table with the keys {', '.join(_TABLES[key].model_fields)}"
+    if key in ("name", "question"):
+        return "text"
+    if key == "output.part_rows":
+        return f"a whole number from {_PART_ROWS[0]} to {_PART_ROWS[1]}"
+    column = _column_of(*key.split("."))
+    return f"{column.meaning}" if column.is_text else allowed_axis(column)
+
+
+_TABLES: Final[dict[str, type[BaseModel]]] = {
+    "replica": Replica,
+    "workload": Workload,
+    "scheduler": Scheduler,
+    "slo": Slo,
+    "price": Price,
+    "output": Output,
+}

@@ -1,0 +1,267 @@
+"""A directory of Parquet parts with a manifest: written part by part, resumed, verified, read.
+
+A part is written under a temporary name and renamed, so a part that has its name is whole. `manifest.json` says what
+the parts are answers to and holds the rows, bytes and checksum of each; a part that is not in it is solved again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self
+
+import polars as pl
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from lambdamax import columns
+from lambdamax.catalog import Catalog
+from lambdamax.engine import VERSION, Grid
+from lambdamax.exceptions import StoreError
+from lambdamax.spec import Spec
+
+MANIFEST: Final = "manifest.json"
+FORMAT: Final = 1
+_COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
+_SAVE_EVERY_S: Final = 2.0
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What the parts of a directory are answers to: parts of equal identities have equal bytes."""
+
+    axes: Mapping[str, list[str | float]]
+    part_rows: int
+    catalog: str
+    models: Mapping[str, str]
+    profiles: Mapping[str, str]
+    engine: str
+    columns: str
+    format: int = FORMAT
+
+    @classmethod
+    def of(cls, spec: Spec, grid: Grid, catalog: Catalog) -> Self:
+        """The identity of the sweep of `spec`: its axes, and the versions of all that its answers depend on."""
+        pairs = [(name, gpu) for name in spec.replica.profile for gpu in spec.replica.gpu]
+        profiles = [catalog.profile(*pair) for pair in pairs]
+        models = [catalog.model(name) for name in spec.replica.model]
+        return cls(
+            axes={name: list(values) for name, values in grid.axes.items()},
+            part_rows=spec.output.part_rows,
+            catalog=catalog.version,
+            models={model.name: model.checksum for model in models},
+            profiles={profile.name: profile.checksum for profile in profiles},
+            engine=VERSION,
+            columns=columns.digest(),
+        )
+
+    @cached_property
+    def sha256(self) -> str:
+        """One checksum over the whole identity."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def rows(self) -> int:
+        """The size of the grid."""
+        return math.prod(map(len, self.axes.values()))
+
+    @property
+    def part_count(self) -> int:
+        """The number of parts."""
+        return -(-self.rows // self.part_rows)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part as it was written; `status` counts its rows by status."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    status: Mapping[str, int]
+
+
+@dataclass
+class Store:
+    """A directory being filled with the parts of one identity."""
+
+    directory: Path
+    identity: Identity
+    about: Mapping[str, str]
+    parts: dict[int, Part] = field(default_factory=dict)
+    _saved_s: float = -math.inf
+
+    @classmethod
+    def opened(cls, directory: str | Path, identity: Identity, about: Mapping[str, str]) -> Self:
+        """The store at `directory`, made if absent, with the parts that are there and whole.
+
+        `about` goes into the manifest for people. StoreError if the directory holds anything else, naming it.
+        """
+        directory = Path(directory)
+        _make(directory)
+        store = cls(directory, identity, about, dict(_whole_parts(directory, identity)))
+        store.save()
+        return store
+
+    @property
+    def missing(self) -> list[int]:
+        """The parts that are still to be solved."""
+        return [index for index in range(self.identity.part_count) if index not in self.parts]
+
+    @property
+    def status(self) -> dict[str, int]:
+        """Rows by status, over the parts that are there."""
+        names = columns.column("status").values
+        return {name: sum(part.status.get(name, 0) for part in self.parts.values()) for name in names}
+
+    def rows_of(self, index: int) -> tuple[int, int]:
+        """The first row of part `index` and the row after its last."""
+        start = index * self.identity.part_rows
+        return start, min(start + self.identity.part_rows, self.identity.rows)
+
+    def write(self, index: int, frame: pl.DataFrame) -> None:
+        """Write part `index`; the manifest follows within seconds, and at the next `save`.
+
+        StoreError if the disk refuses.
+        """
+        path = self.directory / part_name(index, self.identity.part_count)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            write_frame(frame, temporary)
+            part = Part(frame.height, temporary.stat().st_size, _checksum(temporary), _count(frame))
+            temporary.replace(path)
+        except OSError as error:
+            raise StoreError(f"{path}: allowed: a place that can be written ({error})") from None
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.parts[index] = part
+        if time.monotonic() - self._saved_s > _SAVE_EVERY_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write the manifest."""
+        temporary = self.directory / f"{MANIFEST}.{os.getpid()}.tmp"
+        temporary.write_text(json.dumps(self._manifest(), indent=1) + "\n", encoding="utf-8")
+        temporary.replace(self.directory / MANIFEST)
+        self._saved_s = time.monotonic()
+
+    def _manifest(self) -> dict[str, Any]:
+        count = self.identity.part_count
+        parts = {part_name(index, count): asdict(self.parts[index]) for index in sorted(self.parts)}
+        identity = {"sha256": self.identity.sha256, "identity": asdict(self.identity)}
+        return {**self.about, **identity, "rows": self.identity.rows, "part_count": count, "parts": parts}
+
+
+def part_name(index: int, count: int) -> str:
+    """The file name of part `index` of `count`; names sort as the parts do."""
+    return f"part-{index:0{max(5, len(str(count - 1)))}d}.parquet"
+
+
+def part_paths(directory: str | Path) -> list[Path]:
+    """The parts of a finished sweep in order; StoreError if there is none or some are missing."""
+    directory = Path(directory)
+    manifest = _read_manifest(directory)
+    if manifest is None:
+        raise StoreError(f"{directory}: allowed: the directory of a sweep; there is no {MANIFEST} in it")
+    missing = manifest["part_count"] - len(manifest["parts"])
+    if missing:
+        raise StoreError(f"{directory}: {missing} of {manifest['part_count']} parts are missing: run the sweep again")
+    return [directory / name for name in manifest["parts"]]
+
+
+def write_frame(frame: pl.DataFrame, path: Path) -> None:
+    """Write `frame` as Parquet; fields that the dictionary knows carry their `unit` and `meaning` as metadata."""
+    schema = frame.head(0).to_arrow().schema
+    described = pa.schema([_described(schema.field(name)) for name in schema.names])
+    frame.write_parquet(path, arrow_schema=described, **_COMPRESSION)  # type: ignore[arg-type]
+
+
+def _described(arrow: pa.Field) -> pa.Field:
+    column = columns.dictionary().get(arrow.name)
+    if column is None:
+        return arrow
+    return arrow.with_metadata({**(arrow.metadata or {}), "unit": column.unit, "meaning": column.meaning})
+
+
+def _count(frame: pl.DataFrame) -> dict[str, int]:
+    return dict(sorted(frame["status"].cast(pl.String).value_counts().iter_rows()))
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Resuming
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        held = sorted(path.name for path in directory.iterdir())
+    except OSError as error:
+        raise StoreError(f"{directory}: allowed: a directory that can be written ({error.strerror})") from None
+    for name in held:
+        if name.endswith(".tmp") and name.startswith(("part-", MANIFEST)):
+            (directory / name).unlink(missing_ok=True)
+    kept = [name for name in held if not name.endswith(".tmp")]
+    if kept and MANIFEST not in kept:
+        raise StoreError(f"{directory}: holds {kept[0]}: allowed: an empty directory, or one of the same sweep")
+
+
+def _whole_parts(directory: Path, identity: Identity) -> Iterator[tuple[int, Part]]:
+    manifest = _read_manifest(directory)
+    if manifest is None:
+        return
+    if manifest["sha256"] != identity.sha256:
+        differences = "; ".join(_differences(manifest["identity"], asdict(identity)))
+        raise StoreError(f"{directory}: holds another sweep: {differences}: allowed: an empty directory")
+    for index in range(identity.part_count):
+        name = part_name(index, identity.part_count)
+        if name in manifest["parts"]:
+            part = Part(**manifest["parts"][name])
+            if _is_whole(directory / name, part):
+                yield index, part
+
+
+def _is_whole(path: Path, part: Part) -> bool:
+    return path.is_file() and path.stat().st_size == part.bytes and _checksum(path) == part.sha256
+
+
+def _read_manifest(directory: Path) -> dict[str, Any] | None:
+    try:
+        text = (directory / MANIFEST).read_text(encoding="utf-8")
+        manifest: dict[str, Any] = json.loads(text)
+        if manifest["identity"]["format"] != FORMAT:
+            raise StoreError(f"{directory / MANIFEST}: format = {manifest['identity']['format']}: allowed: {FORMAT}")
+        return manifest
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise StoreError(f"{directory / MANIFEST}: allowed: a manifest that lambdamax wrote") from None
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[str]:
+    for key in {**there.get("axes", {}), **here["axes"]}:
+        pair = (there.get("axes", {}).get(key), here["axes"].get(key))
+        if pair[0] != pair[1]:
+            yield _difference(columns.column(key).key if key in columns.dictionary() else key, *pair)
+    for key in here:
+        if key != "axes" and there.get(key) != here[key]:
+            yield _difference("output.part_rows" if key == "part_rows" else key, there.get(key), here[key])
+
+
+def _difference(key: str, there: object, here: object) -> str:
+    return f"{key} is {_short(there)} there and {_short(here)} here"
+
+
+def _short(value: object) -> str:
+    text = "not set" if value is None else json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

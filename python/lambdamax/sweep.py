@@ -1,0 +1,100 @@
+"""A sweep: every point of a grid, solved part by part and written while the next part is solved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from lambdamax.catalog import load_catalog
+from lambdamax.engine import Grid
+from lambdamax.spec import Spec, read_spec
+from lambdamax.store import Identity, Store
+
+Report = Callable[[int, int], None]
+"""Called with the rows done and the rows in all."""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep left behind: `rows` in `parts` parts, `solved_parts` of them new, and the rows by `status`."""
+
+    directory: Path
+    rows: int
+    parts: int
+    solved_parts: int
+    seconds: float
+    status: Mapping[str, int]
+
+
+def sweep(
+    spec: str | Path | Spec, out: str | Path, *, threads: int = 0, progress: bool | Report | None = None
+) -> SweepResult:
+    """Solve every point of `spec` (a sweep file, or a Spec) into Parquet parts in the directory `out`.
+
+    Parts that are in `out` already and whole are kept, so a sweep that was interrupted goes on where it stopped. The
+    bytes of a part depend on the spec and the versions in the manifest, not on `threads` (0: every core). Progress is
+    shown on stderr if that is a terminal, or if `progress` is true; a callable is told the rows done and in all. Raises
+    SpecError, naming every fault of the file, and StoreError if `out` holds anything else.
+    """
+    started = time.monotonic()
+    spec = spec if isinstance(spec, Spec) else read_spec(spec)
+    catalog = load_catalog()
+    grid = Grid.of(spec, catalog)
+    about = {"name": spec.name, "question": spec.question}
+    store = Store.opened(out, Identity.of(spec, grid, catalog), about)
+    missing = store.missing
+    with _reporting(progress) as report:
+        _fill(store, grid, threads, report)
+    seconds = time.monotonic() - started
+    return SweepResult(store.directory, grid.points, store.identity.part_count, len(missing), seconds, store.status)
+
+
+def _fill(store: Store, grid: Grid, threads: int, report: Report) -> None:
+    """Solve one part while the one before is written: two parts are in memory, however large the grid."""
+    done = grid.points - sum(stop - start for start, stop in map(store.rows_of, store.missing))
+    report(done, grid.points)
+    writing: Future[None] | None = None
+    try:
+        with ThreadPoolExecutor(1, "lambdamax-writer") as writer:
+            for index in store.missing:
+                start, stop = store.rows_of(index)
+                frame = grid.solve(start, stop, threads=threads)
+                _finish(writing)
+                writing = writer.submit(store.write, index, frame)
+                done += stop - start
+                report(done, grid.points)
+        _finish(writing)
+    finally:
+        store.save()
+
+
+def _finish(writing: Future[None] | None) -> None:
+    if writing is not None:
+        writing.result()
+
+
+@contextmanager
+def _reporting(progress: bool | Report | None) -> Iterator[Report]:
+    if callable(progress):
+        yield progress
+        return
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("solving"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=console.is_terminal,
+        disable=not (console.is_terminal if progress is None else progress),
+    )
+    with bar:
+        task = bar.add_task("solving", total=None)
+        yield lambda done, rows: bar.update(task, completed=done, total=rows)

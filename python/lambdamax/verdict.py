@@ -1,0 +1,247 @@
+"""What binds, what binds next, what would have to change, and which usual mistakes show: sentences for a buyer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from lambdamax.case import Case
+from lambdamax.units import number, quantity
+
+# A replica that also decodes leaves prefill less than about this share of its peak FLOP/s; above it, ask about caching.
+PLAUSIBLE_PREFILL_SHARE: Final = 0.5
+RATE_OF_LIMIT: Final = {
+    "compute": "rate_at_compute_rps",
+    "kv_pool": "rate_at_kv_rps",
+    "seats": "rate_at_seats_rps",
+    "tpot_slo": "rate_at_tpot_rps",
+    "ttft_slo": "rate_at_ttft_rps",
+    "e2e_slo": "rate_at_e2e_rps",
+    "utilization": "rate_at_utilization_rps",
+}
+_VISIBLE: Final = 1e-3
+NAME_OF_LIMIT: Final = {
+    "compute": "compute",
+    "kv_pool": "KV memory",
+    "seats": "seats",
+    "tpot_slo": "TPOT SLO",
+    "ttft_slo": "TTFT SLO",
+    "e2e_slo": "E2E SLO",
+    "utilization": "utilisation cap",
+}
+_HAPPENS: Final = {
+    "compute": "prefill and decode together use all the time the GPUs have",
+    "kv_pool": "the requests being served fill the memory kept for their KV cache ({kv_pool_tokens})",
+    "seats": "the engine serves no more than {max_num_seqs} requests at once",
+    "tpot_slo": "the mean time per output token reaches {slo_tpot_s}",
+    "ttft_slo": "the mean time to the first token reaches {slo_ttft_s}",
+    "e2e_slo": "the mean time of a whole request reaches {slo_e2e_s}",
+    "utilization": "{utilization_cap} of the sustainable rate is in use; the rest is kept free, or waits have no bound",
+}
+_CHANGES: Final = {
+    "compute": "more or faster GPUs, narrower weights, shorter or cached prompts; more memory gains nothing",
+    "kv_pool": "more GPU memory (a bigger GPU, a higher TP), a narrower KV cache, or shorter contexts",
+    "seats": "a larger --max-num-seqs",
+    "tpot_slo": "a looser TPOT target, more memory bandwidth, a higher TP, narrower weights, shorter or cached prompts",
+    "ttft_slo": "a looser TTFT target, more FLOP/s (a faster GPU, a higher TP), shorter or cached prompts",
+    "e2e_slo": "a looser E2E target, a faster GPU, a higher TP, or shorter answers",
+    "utilization": "a higher --utilization-cap, at the price of longer waits; otherwise another replica",
+}
+_POINTS: Final = (
+    ("kv_pool_tokens", "tokens"),
+    ("max_num_seqs", ""),
+    ("slo_tpot_s", "s"),
+    ("slo_ttft_s", "s"),
+    ("slo_e2e_s", "s"),
+    ("utilization_cap", "share"),
+)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A usual mistake at this point: the value it gives, the right one, and why it is wrong."""
+
+    name: str
+    label: str
+    wrong: float
+    right: float
+    unit: str
+    why: str
+
+
+def verdict(case: Case) -> dict[str, str]:
+    """In words: the answer, what binds, what would have to change, what binds next, and what becomes of the load."""
+    return dict((*_answer(case), *_load(case), *_cached(case), _how_sure(case)))
+
+
+def mistakes(case: Case) -> tuple[Mistake, ...]:
+    """The usual mistakes that show at this point."""
+    found = (*_batch_one(case), *_final_length(case), *_waiting(case), *_request_mean(case))
+    return tuple(mistake for mistake in found if abs(mistake.wrong - mistake.right) > _VISIBLE * abs(mistake.right))
+
+
+def _answer(case: Case) -> Iterator[tuple[str, str]]:
+    if case.status in _NO_ANSWER:
+        yield "answer", _NO_ANSWER[case.status](case)
+    elif case.binding_limit is not None:
+        yield from _limits(case, case.binding_limit)
+    if case.status == "no_price":
+        asked = case.question
+        yield "cost", f"no {asked.price_plan} price of {asked.gpu} from {asked.provider} is known"
+
+
+def _limits(case: Case, binding: str) -> Iterator[tuple[str, str]]:
+    rate = case.answer["max_rate_rps"]
+    replica = f"one replica ({case.question.tp} × {case.question.gpu})"
+    at_most = f"{replica} serves at most {quantity(rate, 'req/s')}"
+    never = f"no rate is low enough: even idle, {replica} misses the {NAME_OF_LIMIT[binding]}"
+    yield "answer", at_most if rate > 0 else never
+    yield "what binds", f"{NAME_OF_LIMIT[binding]}: {_happens(case, binding)}"
+    yield "to change it", _CHANGES[binding]
+    if case.next_limit is not None:
+        yield "binds next", _next(case, case.next_limit, rate)
+
+
+def _next(case: Case, following: str, rate: float) -> str:
+    lifted = case.answer[RATE_OF_LIMIT[following]]
+    gain = f" ({number(100 * (lifted / rate - 1), 3)} % more)" if 0 < rate < lifted else ""
+    at = f"{NAME_OF_LIMIT[following]}, at {quantity(lifted, 'req/s')}{gain}"
+    return f"{at}: {_happens(case, following)}; to change that, {_CHANGES[following]}"
+
+
+def _happens(case: Case, limit: str) -> str:
+    return _HAPPENS[limit].format(**{name: quantity(case.point(name), unit) for name, unit in _POINTS})
+
+
+def _does_not_fit(case: Case) -> str:
+    usable = case.point("memory_bytes") * case.point("memory_utilization") - case.point("reserved_bytes")
+    shard = quantity(case.facts["weight_shard_bytes"], "B")
+    return (
+        f"it does not fit: each GPU has {quantity(usable, 'B')} for weights and KV cache, its share of the weights is "
+        f"{shard}, and the rest must hold at least one request; to change it, a higher TP, GPUs with more memory, or "
+        "narrower weights"
+    )
+
+
+def _invalid_parallelism(case: Case) -> str:
+    heads, kv_heads = (number(case.row.fields[name]) for name in ("attention_heads", "kv_heads"))
+    return (
+        f"TP {case.question.tp} cannot split this model: it must divide the {heads} attention heads, and divide the "
+        f"{kv_heads} KV heads or be a multiple of them"
+    )
+
+
+def _unsupported(case: Case) -> str:
+    return f"not supported: {case.row.unsupported}"
+
+
+def _not_converged(case: Case) -> str:
+    return f"the solver did not converge for {case.question.model} here; please report this point"
+
+
+_NO_ANSWER: Final[dict[str, Callable[[Case], str]]] = {
+    "does_not_fit": _does_not_fit,
+    "invalid_parallelism": _invalid_parallelism,
+    "unsupported": _unsupported,
+    "not_converged": _not_converged,
+}
+
+
+def _load(case: Case) -> Iterator[tuple[str, str]]:
+    if case.at_load is not None and case.load_status in _LOADS:
+        yield "load asked", _LOADS[case.load_status](case, case.at_load)
+
+
+def _unstable(case: Case, load: dict[str, float]) -> str:
+    return (
+        f"{quantity(case.asked_rate_rps, 'req/s')} is unstable: {quantity(load['excess'], 'share')} above the "
+        f"{quantity(sustainable_rate_rps(case), 'req/s')} that it can sustain at all, so its queue grows without end"
+    )
+
+
+def _saturated(case: Case, load: dict[str, float]) -> str:
+    return (
+        f"{number(case.question.concurrency or math.nan)} clients saturate the replica at "
+        f"{quantity(load['rate_rps'], 'req/s')}: a request waits {quantity(load['seat_wait_s'], 's')} for a seat, "
+        f"{number(load['waiting'])} of them at a time; more clients only wait longer"
+    )
+
+
+def _carried(case: Case, load: dict[str, float]) -> str:
+    use = quantity(load["utilization"], "share")
+    return (
+        f"{quantity(load['rate_rps'], 'req/s')} is carried, at {use} of the sustainable rate: mean TTFT "
+        f"{quantity(load['ttft_mean_s'], 's')}, mean TPOT {quantity(load['tpot_mean_s'], 's')}"
+    )
+
+
+_LOADS: Final = {"unstable": _unstable, "saturated": _saturated, "ok": _carried}
+
+
+def sustainable_rate_rps(case: Case) -> float:
+    """The largest rate that is stable at all: the least of the compute, KV and seat limits."""
+    return min(case.answer[RATE_OF_LIMIT[limit]] for limit in ("compute", "kv_pool", "seats"))
+
+
+def _cached(case: Case) -> Iterator[tuple[str, str]]:
+    one = case.one_number
+    if one is None or one["prefill_share_of_peak"] <= PLAUSIBLE_PREFILL_SHARE:
+        return
+    share, implied = (quantity(one[name], "share") for name in ("prefill_share_of_peak", "implied_flop_utilization"))
+    rate, plausible = quantity(case.asked_rate_rps, "req/s"), quantity(PLAUSIBLE_PREFILL_SHARE, "share")
+    yield (
+        "question",
+        f"were the prompts cached? Computing them all at {rate} takes {share} of peak FLOP/s ({implied} with decode); "
+        f"above {plausible} is not plausible beside decoding. If they were, say so with --prefix-hit-share or "
+        "--prefix-tokens; if not, check how rate, TTFT and TPOT were measured",
+    )
+
+
+def _how_sure(case: Case) -> tuple[str, str]:
+    profile = case.profile
+    factor = number(1 + profile.relative_uncertainty.value)
+    points = f"{profile.measured_points} measured points" if profile.measured_points else "no measured point"
+    behind = f"{profile.status} constants (profile {profile.name}) with {points} behind them"
+    return "how sure", f"{behind}: rates within factor {factor}"
+
+
+def _batch_one(case: Case) -> Iterator[Mistake]:
+    one = case.one_number
+    if one is not None:
+        held = "time in the system grows with the load; held at its measured value it promises too much"
+        yield Mistake(
+            "residence_held", "W held while load grows", one["naive_rate_rps"], one["rate_at_kv_rps"], "req/s", held
+        )
+    idle = "TPOT of an idle replica does not hold at load; the pool fills (or compute ends) much earlier"
+    naive, full = case.answer["naive_rate_rps"], case.answer["rate_at_kv_rps"]
+    yield Mistake("batch_one_tpot", "batch-1 TPOT used at load", naive, full, "req/s", idle)
+
+
+def _final_length(case: Case) -> Iterator[Mistake]:
+    in_flight, held = case.answer["decoding"], case.answer["kv_in_flight_tokens"]
+    if case.one_number is not None:
+        in_flight = case.one_number["in_flight"]
+        held = in_flight * case.one_number["mean_context_tokens"]
+    charged = held + in_flight * case.point("osl_tokens") / 2
+    why = "a request grows to its final length; on average it holds about OSL/2 tokens less"
+    yield Mistake("final_length", "final length charged for life", charged, held, "tokens", why)
+
+
+def _waiting(case: Case) -> Iterator[Mistake]:
+    name, label = "waiting_holds_kv", "waiting counted as holding KV"
+    if case.one_number is not None:
+        why = "the rest wait for their first token; of those, only the ones being prefilled hold KV"
+        yield Mistake(name, label, case.one_number["in_flight"], case.one_number["decoding"], "requests", why)
+        return
+    at_load = case.at_load if case.load_status in ("ok", "saturated") else None
+    state = at_load or case.answer
+    why = "requests that wait for a seat or for their first iteration hold no KV"
+    yield Mistake(name, label, state["in_flight"], state["running"], "requests", why)
+
+
+def _request_mean(case: Case) -> Iterator[Mistake]:
+    per_request, per_token = (case.answer["decoding"] / case.answer[f"tpot_{over}mean_s"] for over in ("", "token_"))
+    label, why = "identity with TPOT per request", "L_d/TPOT = rate·(OSL − 1) holds for the mean TPOT over tokens"
+    yield Mistake("request_mean_tpot", label, per_request, per_token, "tok/s", why)

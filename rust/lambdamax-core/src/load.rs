@@ -1,0 +1,215 @@
+//! The operating point at a given load: a rate, or clients with think time (docs/model.md section 8).
+
+use crate::capacity::{Excess, Limit, LimitRate, OverRate, smallest_root};
+use crate::chart::Chart;
+use crate::equilibrium::Operating;
+use crate::points::{Input, Status};
+use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
+use crate::replica::Replica;
+use crate::solve::curve_of;
+use crate::table::Rows;
+use crate::workload::Workload;
+
+macro_rules! load_columns {
+    ($($variant:ident = $name:literal,)+) => {
+        /// Float answers at a given load.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum LoadAnswer { $(#[doc = $name] $variant,)+ }
+        /// Their column names.
+        pub const LOAD_FIELDS: &[&str] = &[$($name,)+];
+    };
+}
+load_columns! {
+    Rate = "rate_rps",
+    Excess = "excess",
+    InFlight = "in_flight",
+    Running = "running",
+    Decoding = "decoding",
+    Waiting = "waiting",
+    TtftMean = "ttft_mean_s",
+    TpotMean = "tpot_mean_s",
+    TpotTokenMean = "tpot_token_mean_s",
+    E2eMean = "e2e_mean_s",
+    PrefillShare = "prefill_share",
+    Utilization = "utilization",
+    KvInFlight = "kv_in_flight_tokens",
+    KvUse = "kv_use",
+    OutputTokens = "output_tok_s",
+    SeatWait = "seat_wait_s",
+}
+const LOAD_ANSWERS: usize = LOAD_FIELDS.len();
+
+/// What a load does to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum LoadStatus {
+    /// There is an operating point.
+    Ok,
+    /// More arrives than can be served: no operating point.
+    Unstable,
+    /// More clients than seats: served at the largest rate, the rest wait.
+    Saturated,
+    /// As `Status`.
+    DoesNotFit,
+    /// As `Status`.
+    InvalidParallelism,
+    /// As `Status`.
+    Unsupported,
+    /// As `Status`.
+    NotConverged,
+}
+
+/// Names of the codes.
+pub const LOAD_STATUS_NAMES: [&str; 7] =
+    ["ok", "unstable", "saturated", "does_not_fit", "invalid_parallelism", "unsupported", "not_converged"];
+
+/// Loads of eight points; a lane has a rate (open loop) or clients (closed loop), the other is NaN.
+#[derive(Clone, Copy, Debug)]
+pub struct Loads {
+    /// Arrivals [requests/s].
+    pub rate: Lanes,
+    /// Clients, each with one request at a time.
+    pub concurrency: Lanes,
+    /// Pause of a client between two requests [s].
+    pub think_time: Lanes,
+}
+
+impl Loads {
+    /// One of a rate or clients, above zero, and a pause that is not negative.
+    fn possible(&self, lane: usize) -> bool {
+        let (rate, clients) = (self.rate.0[lane], self.concurrency.0[lane]);
+        let load = if clients.is_nan() { rate } else { clients };
+        load > 0.0 && (rate.is_nan() || clients.is_nan()) && self.think_time.0[lane] >= 0.0
+    }
+}
+
+/// Answers of eight points.
+pub struct LoadAnswers {
+    /// One value a lane for each `LoadAnswer`.
+    pub fields: [Lanes; LOAD_ANSWERS],
+    /// Codes.
+    pub status: [LoadStatus; LANES],
+}
+
+/// λ(B) against a rate, or the clients that B keeps busy against those there are.
+struct OverLoad {
+    open: LaneMask,
+    rate: OverRate,
+    think: Lanes,
+    per_client: Lanes,
+}
+
+impl Excess for OverLoad {
+    #[inline(always)]
+    fn excess(&self, at: &Operating) -> Dual<Lanes> {
+        let clients = at.rate * at.e2e.offset(self.think);
+        let missing = clients.scale(self.per_client).offset(Lanes::splat(-1.0));
+        Real::select(self.open, self.rate.excess(at), missing)
+    }
+}
+
+/// The largest rate that a replica sustains, and the B there, in eight lanes.
+struct Sustained {
+    rate: Lanes,
+    decoding: Lanes,
+    converged: LaneMask,
+}
+
+impl Sustained {
+    fn new(chart: &Chart, kv_pool: Lanes, seats: Lanes) -> Self {
+        let compute = LimitRate::compute(chart);
+        let mut best = Self { rate: compute.rate, decoding: compute.decoding, converged: compute.converged };
+        for (limit, bound) in [(Limit::KvPool, kv_pool), (Limit::Seats, seats)] {
+            let found = LimitRate::bounded(chart, limit, bound);
+            let smaller = found.rate.less(best.rate);
+            best.rate = Lanes::select(smaller, found.rate, best.rate);
+            best.decoding = Lanes::select(smaller, found.decoding, best.decoding);
+            best.converged = best.converged.and(found.converged);
+        }
+        best
+    }
+}
+
+/// Finds the operating points of up to eight rows of a table under their loads.
+pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Loads) -> LoadAnswers {
+    let row = |lane: usize| group[lane.min(group.len() - 1)];
+    let of_lane: [&Replica; LANES] = std::array::from_fn(|lane| &replicas[rows.replica[row(lane)] as usize]);
+    let kv_pool = Lanes::from_fn(|lane| rows.kv_pool(of_lane[lane], row(lane)));
+    let feasible: [Status; LANES] =
+        std::array::from_fn(|lane| rows.feasibility(of_lane[lane], row(lane), kv_pool.0[lane]));
+    let chart = Chart::new(curve_of(&of_lane, |field, lane| rows.at(field, row(lane))));
+    let most = Sustained::new(&chart, kv_pool, Lanes::from_fn(|lane| rows.at(Input::Seats, row(lane))));
+    let full = chart.curve.at(most.decoding);
+    let open = loads.concurrency.is_nan();
+    let clients = most.rate * (full.e2e.value + loads.think_time);
+    let over = open.not().and(clients.at_most(loads.concurrency));
+    let unstable = open.and(most.rate.less(loads.rate));
+    let per_client = Lanes::splat(1.0) / loads.concurrency;
+    let excess = OverLoad { open, rate: OverRate(loads.rate), think: loads.think_time, per_client };
+    let root = smallest_root(&chart, &full, &excess);
+    let at = chart.curve.at(Lanes::select(over, most.decoding, root.at));
+    let rate = Lanes::select(open, loads.rate, at.rate.value);
+    let wait = loads.concurrency / rate - loads.think_time - at.e2e.value;
+    let wait = Lanes::select(over, wait, Lanes::splat(0.0));
+    let mut answers = LoadAnswers::at(&at, rate, wait, rate / most.rate, kv_pool, &chart.curve.workload);
+    let settled = root.converged.and(most.converged);
+    for lane in 0..LANES {
+        let (over, unstable) = (over.0[lane] != 0, unstable.0[lane] != 0);
+        let status = if loads.possible(lane) { feasible[lane] } else { Status::NotConverged };
+        answers.close(lane, status, settled.0[lane] != 0, over, unstable);
+    }
+    answers
+}
+
+impl LoadAnswers {
+    fn at(at: &Operating, rate: Lanes, wait: Lanes, utilization: Lanes, kv_pool: Lanes, workload: &Workload) -> Self {
+        let decode_tokens = workload.decode_tokens;
+        let output = rate * workload.mean_output;
+        let residence = at.e2e.value + wait;
+        let in_flight = rate * residence;
+        let one = Lanes::splat(1.0);
+        let mut fields = [Lanes::splat(f64::NAN); LOAD_ANSWERS];
+        let mut set = |field: LoadAnswer, value| fields[field as usize] = value;
+        set(LoadAnswer::Rate, rate);
+        set(LoadAnswer::Excess, utilization - one);
+        set(LoadAnswer::InFlight, in_flight);
+        set(LoadAnswer::Running, at.running.value);
+        set(LoadAnswer::Decoding, at.decoding.value);
+        set(LoadAnswer::Waiting, (in_flight - at.running.value).max(Lanes::splat(0.0)));
+        set(LoadAnswer::TtftMean, at.ttft.value + wait);
+        set(LoadAnswer::TpotMean, at.tpot.value);
+        set(LoadAnswer::TpotTokenMean, at.cycle.value / decode_tokens);
+        set(LoadAnswer::E2eMean, residence);
+        set(LoadAnswer::PrefillShare, one - at.left);
+        set(LoadAnswer::Utilization, utilization);
+        set(LoadAnswer::KvInFlight, at.kv.value);
+        set(LoadAnswer::KvUse, at.kv.value / kv_pool);
+        set(LoadAnswer::OutputTokens, output);
+        set(LoadAnswer::SeatWait, wait);
+        Self { fields, status: [LoadStatus::Ok; LANES] }
+    }
+
+    fn close(&mut self, lane: usize, feasible: Status, settled: bool, over: bool, unstable: bool) {
+        let finite = self.fields.iter().enumerate().all(|(i, field)| {
+            i == LoadAnswer::Excess as usize || field.0[lane].is_finite()
+        });
+        let status = match feasible {
+            Status::DoesNotFit => LoadStatus::DoesNotFit,
+            Status::InvalidParallelism => LoadStatus::InvalidParallelism,
+            Status::Unsupported => LoadStatus::Unsupported,
+            Status::Ok if unstable => LoadStatus::Unstable,
+            Status::Ok if settled && finite && over => LoadStatus::Saturated,
+            Status::Ok if settled && finite => LoadStatus::Ok,
+            _ => LoadStatus::NotConverged,
+        };
+        self.status[lane] = status;
+        let solved = matches!(status, LoadStatus::Ok | LoadStatus::Saturated);
+        for (i, field) in self.fields.iter_mut().enumerate() {
+            let excess = i == LoadAnswer::Excess as usize;
+            let kept = if excess { status == LoadStatus::Unstable } else { solved };
+            if !kept {
+                field.0[lane] = f64::NAN;
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Lengths, their moments, and prefix sharing, eight points side by side (docs/model.md section 4).
+
+use crate::real::{LaneMask, Lanes, Real};
+use crate::replica::BLOCK_TOKENS;
+
+/// Nodes and weights/√π of the 16-point Gauss–Hermite rule (weight e^{−x²}); the rule is symmetric.
+const HERMITE: [(f64, f64); 8] = [
+    (0.27348104613815244, 0.28656852123801213),
+    (0.8229514491446559, 0.1583383727509496),
+    (1.3802585391988809, 0.047284752354014026),
+    (1.9517879909162539, 0.007266937601184733),
+    (2.5462021578474814, 0.0005259849265739092),
+    (3.176999161979956, 1.5300032162487272e-05),
+    (3.869447904860123, 1.3094732162868227e-07),
+    (4.688738939305819, 1.4978147231618397e-10),
+];
+/// Prompt nodes of a varying length.
+const VARYING: usize = 16;
+
+/// Lengths and prefix sharing as a point gives them, one value a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Lengths {
+    /// Mean prompt length E[i] [tokens].
+    pub isl: Lanes,
+    /// Mean output length E[o] [tokens], above 1.
+    pub osl: Lanes,
+    /// Coefficient of variation of the prompt length; 0 is fixed, else lognormal.
+    pub isl_cv: Lanes,
+    /// Coefficient of variation of the output length.
+    pub osl_cv: Lanes,
+    /// Length of a common prefix; 0 for none [tokens].
+    pub prefix_tokens: Lanes,
+    /// Share of prompts with that prefix; without one, share of each prompt found in the cache.
+    pub prefix_hit_share: Lanes,
+}
+
+/// One class of prompts.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptNode {
+    /// Share of requests.
+    pub weight: Lanes,
+    /// Tokens found in the cache, x.
+    pub cached: Lanes,
+    /// Tokens to prefill, u = i − x.
+    pub uncached: Lanes,
+    /// KV tokens the request holds itself: i less what it shares with others.
+    pub held: Lanes,
+}
+
+/// Everything the solvers need of a workload.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    nodes: Vec<PromptNode>,
+    /// E[i].
+    pub mean_prompt: Lanes,
+    /// E[o].
+    pub mean_output: Lanes,
+    /// E[u].
+    pub mean_uncached: Lanes,
+    /// D1 = E[o] − 1.
+    pub decode_tokens: Lanes,
+    /// Mean context of a decoding sequence, weighted by its life [tokens].
+    pub mean_context: Lanes,
+    /// Mean context of a request over its own decode [tokens].
+    pub request_context: Lanes,
+    /// KV tokens that a decoding sequence holds itself.
+    pub held_context: Lanes,
+    /// Shared prefix blocks, counted once [tokens].
+    pub shared_prefix: Lanes,
+}
+
+fn whole_blocks(tokens: Lanes) -> Lanes {
+    (tokens / Lanes::splat(BLOCK_TOKENS)).floor() * Lanes::splat(BLOCK_TOKENS)
+}
+
+impl PromptNode {
+    fn new(weight: Lanes, prompt: Lanes, cached: Lanes, shared: Lanes) -> Self {
+        Self { weight, cached, uncached: prompt - cached, held: prompt - shared }
+    }
+}
+
+/// Quantile-like prompt lengths: (weight, length) of node `j`.
+struct PromptLaw {
+    fixed: LaneMask,
+    mean: Lanes,
+    log_mean: Lanes,
+    log_scale: Lanes,
+}
+
+impl PromptLaw {
+    fn new(mean: Lanes, cv: Lanes) -> Self {
+        let variance = (Lanes::splat(1.0) + cv * cv).ln();
+        Self {
+            fixed: cv.at_most(Lanes::splat(0.0)),
+            mean,
+            log_mean: mean.ln() - variance * Lanes::splat(0.5),
+            log_scale: (variance + variance).sqrt(),
+        }
+    }
+
+    fn count(&self) -> usize {
+        if self.fixed.all() { 1 } else { VARYING }
+    }
+
+    fn node(&self, j: usize) -> (Lanes, Lanes) {
+        let (x, weight) = HERMITE[j / 2];
+        let x = if j % 2 == 0 { x } else { -x };
+        let length = (self.log_mean + self.log_scale * Lanes::splat(x)).exp();
+        let alone = if j == 0 { 1.0 } else { 0.0 };
+        (
+            Lanes::select(self.fixed, Lanes::splat(alone), Lanes::splat(weight)),
+            Lanes::select(self.fixed, self.mean, length),
+        )
+    }
+}
+
+impl Workload {
+    /// Moments and prompt nodes of eight points.
+    pub fn new(lengths: &Lengths) -> Self {
+        let one = Lanes::splat(1.0);
+        let half = Lanes::splat(0.5);
+        let decode_tokens = lengths.osl - one;
+        let second = lengths.osl * lengths.osl * (one + lengths.osl_cv * lengths.osl_cv) - lengths.osl;
+        let mean_context = lengths.isl + half * second / decode_tokens;
+        let mut workload = Self {
+            nodes: Vec::new(),
+            mean_prompt: lengths.isl,
+            mean_output: lengths.osl,
+            mean_uncached: Lanes::splat(0.0),
+            decode_tokens,
+            mean_context,
+            request_context: lengths.isl + half * lengths.osl,
+            held_context: mean_context,
+            shared_prefix: Lanes::splat(0.0),
+        };
+        workload.add_prompts(lengths);
+        workload
+    }
+
+    /// The prompt classes in use.
+    pub fn nodes(&self) -> &[PromptNode] {
+        &self.nodes
+    }
+
+    fn add_prompts(&mut self, lengths: &Lengths) {
+        let zero = Lanes::splat(0.0);
+        let law = PromptLaw::new(lengths.isl, lengths.isl_cv);
+        let common = zero.less(lengths.prefix_tokens);
+        let split = Lanes::any(common);
+        let prefix = whole_blocks(lengths.prefix_tokens);
+        let share = lengths.prefix_hit_share;
+        self.shared_prefix = Lanes::select(zero.less(share), prefix, zero);
+        self.nodes.reserve_exact(law.count() * if split { 2 } else { 1 });
+        for j in 0..law.count() {
+            let (weight, prompt) = law.node(j);
+            let most = whole_blocks((prompt - Lanes::splat(1.0)).max(zero));
+            let own = whole_blocks(share * prompt);
+            let cached = Lanes::select(common, prefix, own).min(most);
+            let shared = Lanes::select(common, cached, zero);
+            let hits = Lanes::select(common, weight * share, weight);
+            self.push(PromptNode::new(hits, prompt, cached, shared), shared);
+            if split {
+                self.push(PromptNode::new(weight - hits, prompt, zero, zero), zero);
+            }
+        }
+    }
+
+    fn push(&mut self, node: PromptNode, shared: Lanes) {
+        self.nodes.push(node);
+        self.mean_uncached = self.mean_uncached + node.weight * node.uncached;
+        self.held_context = self.held_context - node.weight * shared;
+    }
+}

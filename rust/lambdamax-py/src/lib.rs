@@ -1,0 +1,191 @@
+//! `lambdamax._engine`: NumPy arrays in, NumPy arrays out, the interpreter released in between. No arithmetic here.
+
+mod convert;
+
+use pyo3::prelude::*;
+
+/// Rust solvers behind lambdamax; see `lambdamax.engine` for the typed front.
+#[pymodule]
+mod _engine {
+    use lambdamax_core::capacity::LIMIT_NAMES;
+    use lambdamax_core::grid::{Axis, Grid};
+    use lambdamax_core::load::{LOAD_FIELDS, LOAD_STATUS_NAMES};
+    use lambdamax_core::one_number::{Measured, one_number as core_one_number};
+    use lambdamax_core::points::{ANSWER_FIELDS, POINT_FIELDS, STATUS_NAMES};
+    use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
+    use lambdamax_core::sweep::{GridSweep, PRICE_AXES, REPLICA_AXES, solve_loads, solve_rows};
+    use lambdamax_core::table::Rows;
+    use numpy::{PyArray1, PyReadonlyArray1};
+    use pyo3::exceptions::PyIndexError;
+    use pyo3::prelude::*;
+    use pyo3::types::{PyDict, PyTuple};
+
+    use crate::convert::{bad_call, codes, column, floats, on_threads, point_columns, put_answers, put_columns, replicas};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        let names: [(&str, &[&str]); 6] = [
+            ("REPLICA_FIELDS", REPLICA_FIELDS),
+            ("POINT_FIELDS", POINT_FIELDS),
+            ("ANSWER_FIELDS", ANSWER_FIELDS),
+            ("LOAD_FIELDS", LOAD_FIELDS),
+            ("REPLICA_AXES", &REPLICA_AXES),
+            ("PRICE_AXES", &PRICE_AXES),
+        ];
+        for (name, values) in names {
+            module.add(name, PyTuple::new(py, values)?)?;
+        }
+        module.add("STATUSES", PyTuple::new(py, STATUS_NAMES)?)?;
+        module.add("LIMITS", PyTuple::new(py, LIMIT_NAMES)?)?;
+        module.add("LOAD_STATUSES", PyTuple::new(py, LOAD_STATUS_NAMES)?)
+    }
+
+    /// Build profile of the extension: "release" or "debug".
+    #[pyfunction]
+    fn build_profile() -> &'static str {
+        if cfg!(debug_assertions) { "debug" } else { "release" }
+    }
+
+    /// A table of replicas: one row is one model on one accelerator with one tp, dtypes and profile.
+    #[pyclass(frozen)]
+    struct Replicas {
+        rows: Vec<Replica>,
+    }
+
+    #[pymethods]
+    impl Replicas {
+        /// Takes one float64 array for each name in REPLICA_FIELDS; raises ValueError naming row, field and value.
+        #[new]
+        fn new(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
+            Ok(Self { rows: replicas(columns)? })
+        }
+
+        fn __len__(&self) -> usize {
+            self.rows.len()
+        }
+
+        /// Sizes that follow from the facts, as arrays; `feasible` is 1 where an engine would start the replica.
+        fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+            let out = PyDict::new(py);
+            let facts: [(&str, fn(&Replica) -> f64); 9] = [
+                ("weight_bytes", |r| r.weight_bytes),
+                ("weight_shard_bytes", |r| r.weight_shard_bytes),
+                ("weight_read_bytes", |r| r.weight_read_bytes),
+                ("kv_bytes_per_token", |r| r.kv_bytes_per_token),
+                ("kv_bytes_per_token_rank", |r| r.kv_bytes_per_token_rank),
+                ("total_params", |r| r.total_params),
+                ("layer_matmul_params", |r| r.layer_matmul_params),
+                ("head_params", |r| r.head_params),
+                ("tpot_floor_s", |r| r.tpot_floor_s),
+            ];
+            for (name, fact) in facts {
+                out.set_item(name, PyArray1::from_iter(py, self.rows.iter().map(fact)))?;
+            }
+            Ok(out)
+        }
+    }
+
+    /// Solves a table of points; `points` maps POINT_FIELDS to float64 arrays (missing ones take defaults).
+    #[pyfunction]
+    #[pyo3(signature = (replicas, replica, points, threads = 0))]
+    fn solve<'py>(
+        py: Python<'py>,
+        replicas: &Replicas,
+        replica: PyReadonlyArray1<'py, u32>,
+        points: &Bound<'py, PyDict>,
+        threads: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let replica = replica.as_slice()?.to_vec();
+        let fields = point_columns(points, replica.len(), &[])?;
+        let table = &replicas.rows;
+        let columns = py.detach(|| {
+            let rows = Rows::new(table, replica, fields)?;
+            Ok(on_threads(threads, || solve_rows(table, &rows)))
+        });
+        let out = PyDict::new(py);
+        put_answers(&out, columns.map_err(bad_call)?)?;
+        Ok(out)
+    }
+
+    /// Solves points `start..stop` of a grid; axes slowest first, see REPLICA_AXES, PRICE_AXES and POINT_FIELDS.
+    #[pyfunction]
+    #[pyo3(signature = (replicas, axes, prices, start, stop, threads = 0))]
+    fn solve_grid<'py>(
+        py: Python<'py>,
+        replicas: &Replicas,
+        axes: Vec<(String, PyReadonlyArray1<'py, f64>)>,
+        prices: PyReadonlyArray1<'py, f64>,
+        start: u64,
+        stop: u64,
+        threads: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let mut grid_axes = Vec::with_capacity(axes.len());
+        for (name, values) in axes {
+            grid_axes.push(Axis { name, values: values.as_slice()?.to_vec() });
+        }
+        let grid = Grid::new(grid_axes).map_err(bad_call)?;
+        let prices = prices.as_slice()?.to_vec();
+        let table = &replicas.rows;
+        let out = PyDict::new(py);
+        let sweep = GridSweep::new(table, grid, &prices).map_err(bad_call)?;
+        let solved = py.detach(|| on_threads(threads, || sweep.solve(start, stop))).map_err(bad_call)?;
+        for (axis, found) in sweep.grid.axes().iter().enumerate() {
+            if !POINT_FIELDS.contains(&found.name.as_str()) {
+                out.set_item(&found.name, PyArray1::from_vec(py, sweep.codes(axis, start, stop)))?;
+            }
+        }
+        put_columns(&out, POINT_FIELDS, solved.inputs)?;
+        put_answers(&out, solved.answers)?;
+        Ok(out)
+    }
+
+    /// Operating points at given loads: `points` also holds rate_rps, or concurrency and think_time_s.
+    #[pyfunction]
+    #[pyo3(signature = (replicas, replica, points, threads = 0))]
+    fn load<'py>(
+        py: Python<'py>,
+        replicas: &Replicas,
+        replica: PyReadonlyArray1<'py, u32>,
+        points: &Bound<'py, PyDict>,
+        threads: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        const LOADS: [&str; 3] = ["rate_rps", "concurrency", "think_time_s"];
+        let replica = replica.as_slice()?.to_vec();
+        let len = replica.len();
+        let fields = point_columns(points, len, &LOADS)?;
+        let loads = [column(points, LOADS[0], len)?, column(points, LOADS[1], len)?, column(points, LOADS[2], len)?];
+        let table = &replicas.rows;
+        let columns = py.detach(|| {
+            let rows = Rows::new(table, replica, fields)?;
+            Ok(on_threads(threads, || solve_loads(table, &rows, &loads)))
+        });
+        let columns = columns.map_err(bad_call)?;
+        let out = PyDict::new(py);
+        put_columns(&out, LOAD_FIELDS, columns.fields)?;
+        out.set_item("status", codes(py, columns.status))?;
+        Ok(out)
+    }
+
+    /// The chain of one measured point and the one-number fixed point behind it; see docs/model.md.
+    #[pyfunction]
+    #[pyo3(signature = (replicas, row, *, isl_tokens, osl_tokens, rate_rps, measured_ttft_s, measured_tpot_s, kv_pool_tokens, slo_tpot_s))]
+    #[allow(clippy::too_many_arguments)]
+    fn one_number<'py>(
+        py: Python<'py>,
+        replicas: &Replicas,
+        row: usize,
+        isl_tokens: f64,
+        osl_tokens: f64,
+        rate_rps: f64,
+        measured_ttft_s: f64,
+        measured_tpot_s: f64,
+        kv_pool_tokens: f64,
+        slo_tpot_s: f64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let replica = replicas.rows.get(row).ok_or_else(|| PyIndexError::new_err(format!("row {row}")))?;
+        let at = Measured { isl_tokens, osl_tokens, rate_rps, ttft_s: measured_ttft_s, tpot_s: measured_tpot_s };
+        floats(py, core_one_number(replica, &at, kv_pool_tokens, slo_tpot_s))
+    }
+}

@@ -1,0 +1,1 @@
+"""Golden values: the worked examples, computed by the tests themselves."""

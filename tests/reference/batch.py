@@ -1,0 +1,58 @@
+"""Cases as the columns that lambdamax._engine takes, and its answers as rows to compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lambdamax import _engine
+from reference.points import Case
+
+Columns = dict[str, NDArray[Any]]
+STATUSES: tuple[str, ...] = _engine.STATUSES
+LOAD_STATUSES: tuple[str, ...] = _engine.LOAD_STATUSES
+ANSWERS: tuple[str, ...] = _engine.ANSWER_FIELDS
+LOAD_FIELDS = ("rate_rps", "concurrency", "think_time_s")
+
+
+def column(rows: Sequence[dict[str, float | None]], name: str) -> NDArray[np.float64]:
+    """One field of all rows; NaN where it is not given."""
+    values = (row.get(name) for row in rows)
+    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def replicas(cases: Sequence[Case]) -> _engine.Replicas:
+    """One replica per case."""
+    return _engine.Replicas({name: column([case.row for case in cases], name) for name in _engine.REPLICA_FIELDS})
+
+
+def points(cases: Sequence[Case], fields: Sequence[str]) -> Columns:
+    """The numeric inputs of all cases."""
+    return {name: column([case.point for case in cases], name) for name in fields}
+
+
+def solve(cases: Sequence[Case], threads: int = 1) -> Columns:
+    """The engine's answers to all cases."""
+    index = np.arange(len(cases), dtype=np.uint32)
+    return _engine.solve(replicas(cases), index, points(cases, _engine.POINT_FIELDS), threads)
+
+
+def load(cases: Sequence[Case], threads: int = 1) -> Columns:
+    """The engine's operating points of all cases at their loads."""
+    index = np.arange(len(cases), dtype=np.uint32)
+    return _engine.load(replicas(cases), index, points(cases, (*_engine.POINT_FIELDS, *LOAD_FIELDS)), threads)
+
+
+def rows(answers: Columns) -> list[dict[str, float]]:
+    """Columns as one dictionary per row."""
+    lists = {name: values.tolist() for name, values in answers.items()}
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def name_of(code: float, names: Sequence[str]) -> str | None:
+    """The name of a code, None for null."""
+    return names[int(code)] if code < len(names) else None

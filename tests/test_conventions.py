@@ -1,0 +1,154 @@
+"""The rules of the house, as far as a machine can check them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from lambdamax import _engine, columns
+from lambdamax.catalog import load_catalog
+from lambdamax.engine import Grid
+from lambdamax.spec import parse_spec
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "python" / "lambdamax"
+MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
+RUST = sorted(path for crate in (ROOT / "rust").iterdir() for path in (crate / "src").rglob("*.rs"))
+TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES}
+
+# From the ground up; a module imports only those before it.
+PYTHON_FLOORS = [
+    *("exceptions", "columns", "units", "facts", "architecture", "hub", "accelerators", "dtypes", "engines", "prices"),
+    *("profiles", "catalog", "names", "axes", "spec", "frames", "engine", "store", "scan", "sweep", "frontier"),
+]
+# From the ground up; a module of the core uses none of those after it, and no two use each other.
+RUST_GROUND = ("error", "real", "root", "grid")
+RUST_LADDER = (
+    "accelerator",
+    "model",
+    "profile",
+    "step",
+    "replica",
+    "workload",
+    "ttft",
+    "equilibrium",
+    "capacity",
+    "sweep",
+)
+CORE = [path for path in RUST if path.parts[-3] == "lambdamax-core" and path.stem != "lib"]
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The modules of the package that a module names in its imports, wherever they stand."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "lambdamax":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lambdamax."):
+            found.add((node.module or "").split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("lambdamax.")}
+    return found
+
+
+@pytest.mark.parametrize("name", PYTHON_FLOORS)
+def test_a_python_module_imports_only_floors_below(name: str) -> None:
+    below = {*PYTHON_FLOORS[: PYTHON_FLOORS.index(name)], "_engine"}
+    assert imported(TREES[name]) <= below
+
+
+def used_by_core() -> dict[str, set[str]]:
+    """The modules that each module of the core uses, tests aside."""
+    code = {path.stem: path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for path in CORE}
+    return {name: set(re.findall(r"\bcrate::([a-z_]+)", text)) & set(code) - {name} for name, text in code.items()}
+
+
+def test_rust_modules_stand_on_floors() -> None:
+    used = used_by_core()
+    TopologicalSorter(used).prepare()
+    assert {name: used[name] - set(RUST_GROUND) for name in RUST_GROUND if used[name] - set(RUST_GROUND)} == {}
+    above = {name: set(RUST_LADDER[place:]) for place, name in enumerate(RUST_LADDER)}
+    assert {name: used[name] & above[name] for name in RUST_LADDER if used[name] & above[name]} == {}
+
+
+def test_the_core_knows_no_python() -> None:
+    manifest = (ROOT / "rust" / "lambdamax-core" / "Cargo.toml").read_text(encoding="utf-8")
+    assert not re.search(r"^(pyo3|numpy|polars|arrow)\b", manifest, re.MULTILINE)
+
+
+def test_every_class_of_the_binding_is_frozen() -> None:
+    code = "\n".join(path.read_text(encoding="utf-8") for path in RUST)
+    attributes = re.findall(r"#\[pyclass[^\]]*\]", code)
+    assert attributes
+    assert all("frozen" in attribute for attribute in attributes)
+
+
+def test_the_stub_names_everything_in_the_engine() -> None:
+    tree = ast.parse((PACKAGE / "_engine.pyi").read_text(encoding="utf-8"))
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    targets = [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+    names = functions | {target.id for target in targets if isinstance(target, ast.Name)}
+    assert {name for name in dir(_engine) if not name.startswith("_")} == {name for name in names if name[0] != "_"}
+
+
+def test_the_front_covers_every_function_of_the_engine() -> None:
+    front = (PACKAGE / "engine.py").read_text(encoding="utf-8")
+    callables = {name for name in dir(_engine) if not name.startswith("_") and callable(getattr(_engine, name))}
+    assert {name for name in callables if f"_engine.{name}" not in front} == set()
+
+
+def test_a_solved_row_has_the_columns_of_the_dictionary() -> None:
+    raw = {"replica": {"model": "qwen3-8b", "gpu": "h100-sxm"}, "workload": {"isl_tokens": 9, "osl_tokens": 9}}
+    grid = Grid.of(parse_spec({"name": "one", **raw}), load_catalog())
+    solved = grid.solve(0, 1)
+    assert solved.columns == [column.name for column in columns.point_columns()]
+    assert dict(solved.schema) == grid.schema
+
+
+def test_every_public_name_is_there_and_a_function_stays_one() -> None:
+    import lambdamax.frontier
+    import lambdamax.scan
+    import lambdamax.sweep
+
+    assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
+    assert all(callable(getattr(lambdamax, name)) for name in ("frontier", "load", "scan", "solve", "sweep"))
+    assert lambdamax.__version__ == _engine.__version__
+
+
+def test_importing_the_package_loads_no_large_library() -> None:
+    code = (
+        "import sys, lambdamax; print(*sorted({'polars', 'numpy', 'pyarrow', 'pydantic', 'rich'} & set(sys.modules)))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert loaded.stdout.strip() == ""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_says_in_one_line_what_it_is(name: str) -> None:
+    docstring = ast.get_docstring(TREES[name])
+    assert docstring
+    assert docstring.splitlines()[0].endswith((".", ":", "?"))
+
+
+def test_functions_are_short() -> None:
+    lengths = {
+        f"{name}.{node.name}": _body_lines(node)
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert statistics.median(lengths.values()) <= 6
+    assert statistics.quantiles(lengths.values(), n=10)[-1] <= 25
+    assert max(lengths.values()) <= 60
+
+
+def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0

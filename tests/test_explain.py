@@ -1,0 +1,218 @@
+"""One point explained: worked example A to its digits, what binds, loads, mistakes, and points without an answer."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from lambdamax.columns import point_columns
+from lambdamax.explain import Explanation, Question, explain
+from lambdamax.units import number, quantity
+
+WORKLOAD = {"isl_tokens": 1500.0, "osl_tokens": 300.0}
+MEMORY = {"memory_bytes": 80e9, "memory_utilization": 0.92, "reserved_bytes": 3e9}
+MEASURED = {"measured_ttft_s": 0.5, "measured_tpot_s": 0.025}
+
+
+def asked(numbers: dict[str, float] | None = None, **changed: Any) -> Explanation:
+    point: dict[str, Any] = {"model": "llama-3.3-70b-instruct", "gpu": "h100-sxm", "tp": 4}
+    return explain(Question(**{**point, "numbers": WORKLOAD | (numbers or {}), **changed}))
+
+
+@pytest.fixture(scope="module")
+def example() -> Explanation:
+    return asked(MEMORY | {"slo_tpot_s": 0.03}, rate_rps=10.0, **MEASURED)
+
+
+def step(found: Explanation, name: str) -> float:
+    return next(step.value for step in found.chain if step.name == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "half_a_digit"),
+    [
+        ("residence_s", 7.975, 1e-9),
+        ("in_flight", 79.75, 1e-9),
+        ("decoding", 74.75, 1e-9),
+        ("decode_tok_s", 2990, 1e-6),
+        ("demand_tok_s", 2990, 1e-6),
+        ("kv_bytes_per_token", 327_680, 0),
+        ("mean_context_tokens", 1650, 0),
+        ("kv_in_flight_bytes", 43.1e9, 0.05e9),
+        ("kv_pool_bytes", 141.3e9, 0.05e9),
+        ("kv_pool_tokens", 431_200, 50),
+        ("weight_bytes", 141.1e9, 0.05e9),
+        ("naive_rate_rps", 32.8, 0.05),
+        ("bandwidth_floor_s", 13.55e-3, 0.005e-3),
+        ("measured_over_floor_ratio", 1.846, 0.001),
+        ("prefill_flops", 212e12, 0.5e12),
+        ("prefill_share_of_peak", 0.535, 0.005),
+    ],
+)
+def test_the_chain_of_example_a(example: Explanation, name: str, value: float, half_a_digit: float) -> None:
+    assert step(example, name) == pytest.approx(value, abs=half_a_digit, rel=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "half_a_digit"),
+    [
+        ("rate_at_kv_rps", 22.0, 0.05),
+        ("tpot_at_kv_s", 38.07e-3, 0.005e-3),
+        ("in_flight_at_kv", 261, 0.5),
+        ("rate_at_tpot_rps", 15.8, 0.05),
+        ("asymptote_rps", 44.9, 0.05),
+    ],
+)
+def test_the_one_number_answers_of_example_a(
+    example: Explanation, name: str, value: float, half_a_digit: float
+) -> None:
+    assert example.one_number is not None
+    assert example.one_number[name] == pytest.approx(value, abs=half_a_digit, rel=0)
+
+
+def test_the_held_ratio_at_other_rates(example: Explanation) -> None:
+    assert example.one_number is not None
+    by_rate = {point["rate_rps"]: point["tpot_s"] for point in example.one_number["curve"]}
+    assert by_rate[10.0] == pytest.approx(0.025, rel=1e-9)
+    assert by_rate[16.0] == pytest.approx(30.18e-3, abs=0.01e-3)
+    assert by_rate[20.0] == pytest.approx(35.04e-3, abs=0.01e-3)
+
+
+def test_twice_the_output_of_example_a(example: Explanation) -> None:
+    assert example.one_number is not None
+    twice = example.one_number["twice_the_output"]
+    assert twice["in_flight_ratio_held"] == pytest.approx(1.94, abs=0.005)
+    assert twice["kv_in_flight_bytes_ratio_held"] == pytest.approx(2.12, abs=0.005)
+    assert twice["in_flight_ratio_with_feedback"] == pytest.approx(2.9, abs=0.05)
+    assert twice["kv_in_flight_bytes_ratio_with_feedback"] == pytest.approx(3.2, abs=0.05)
+    assert twice["asymptote_rps"] == pytest.approx(20.5, abs=0.06)
+
+
+def test_the_full_model_disagrees_with_the_one_number(example: Explanation) -> None:
+    columns, at_rate, one = example.columns, example.at_rate, example.one_number
+    assert at_rate is not None
+    assert one is not None
+    assert columns["binding_limit"] == "tpot_slo"
+    assert columns["rate_at_compute_rps"] < one["rate_at_kv_rps"] / 2
+    assert at_rate["status"] == "unstable"
+    assert at_rate["excess"] == pytest.approx(10 / at_rate["sustainable_rate_rps"] - 1)
+    assert 0.54 < at_rate["implied_flop_utilization"] < 0.7
+    assert "cached?" in example.verdict["question"]
+    assert "unstable" in example.verdict["load asked"]
+
+
+def test_no_question_about_a_plausible_measurement() -> None:
+    found = asked(rate_rps=2.0, measured_ttft_s=0.2, measured_tpot_s=0.022)
+    assert "question" not in found.verdict
+
+
+def test_compute_binds_with_enough_memory_and_no_slo() -> None:
+    found = asked({"utilization_cap": 1.0, "memory_bytes": 200e9})
+    assert found.columns["binding_limit"] == "compute"
+    assert found.verdict["what binds"].startswith("compute")
+    assert "more memory gains nothing" in found.verdict["to change it"]
+
+
+def test_the_verdict_names_what_binds_next(example: Explanation) -> None:
+    assert example.columns["next_limit"] == "utilization"
+    assert example.verdict["binds next"].startswith("utilisation cap, at ")
+    assert "--utilization-cap" in example.verdict["binds next"]
+
+
+def test_the_columns_are_those_of_a_sweep_in_its_order(example: Explanation) -> None:
+    names = [column.name for column in point_columns()]
+    answer = example.as_json()
+    assert list(answer)[: len(names)] == names
+    assert list(answer)[len(names) :] == ["at_rate", "one_number", "chain", "mistakes", "verdict"]
+    assert set(answer["chain"][0]) == {"name", "formula", "value", "unit"}
+    assert [type(answer[name]) for name in ("tp", "max_num_seqs", "gpus")] == [int, int, int]
+
+
+def test_chain_names_are_unique(example: Explanation) -> None:
+    names = [step.name for step in example.chain]
+    assert len(set(names)) == len(names)
+
+
+def test_a_closed_loop_is_carried_or_saturated() -> None:
+    carried = asked(concurrency=20.0, think_time_s=1.0).at_rate
+    assert carried is not None
+    assert carried["status"] == "ok"
+    assert carried["in_flight"] + carried["rate_rps"] * 1.0 == pytest.approx(20.0)
+    saturated = asked(concurrency=5000.0)
+    assert saturated.at_rate is not None
+    assert saturated.at_rate["status"] == "saturated"
+    assert saturated.at_rate["waiting"] > 0
+    wrong = next(mistake for mistake in saturated.mistakes if mistake.name == "waiting_holds_kv")
+    assert wrong.wrong > 10 * wrong.right
+
+
+def test_a_measurement_in_a_closed_loop_gives_its_rate() -> None:
+    found = asked(concurrency=79.75, **MEASURED)
+    assert step(found, "demand_tok_s") == pytest.approx(2990)
+
+
+def test_the_mistakes_show(example: Explanation) -> None:
+    found = {mistake.name: mistake for mistake in example.mistakes}
+    assert set(found) == {"residence_held", "batch_one_tpot", "final_length", "waiting_holds_kv"}
+    assert all(mistake.wrong > mistake.right for mistake in found.values())
+    per_request = (found["final_length"].wrong - found["final_length"].right) / 79.75
+    assert per_request == pytest.approx(150)
+
+
+def test_the_identity_needs_the_token_mean_where_lengths_vary() -> None:
+    found = asked({"isl_tokens": 100.0, "osl_tokens": 20_000.0, "osl_cv": 2.0})
+    assert "request_mean_tpot" in {mistake.name for mistake in found.mistakes}
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "words"),
+    [
+        ({"tp": 3}, "invalid_parallelism", "must divide the 64 attention heads"),
+        ({"tp": 1}, "does_not_fit", "its share of the weights is 141.1 GB"),
+        ({"gpu": "h100-pcie", "price_plan": "spot"}, "no_price", "one replica (4 × h100-pcie)"),
+        ({"gpu": "a100-80-sxm", "weight_dtype": "fp8"}, "unsupported", "lists no fp8_dense_flops"),
+    ],
+)
+def test_a_point_without_an_answer_says_why(changed: dict[str, Any], status: str, words: str) -> None:
+    found = asked(rate_rps=1.0, **MEASURED, **changed)
+    assert found.columns["status"] == status
+    assert words in found.verdict["answer"]
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_an_unreachable_slo_binds_at_rate_zero() -> None:
+    found = asked({"slo_tpot_s": 0.001}, rate_rps=1.0)
+    assert (found.columns["status"], found.columns["max_rate_rps"]) == ("slo_unreachable", 0)
+    assert "no rate is low enough" in found.verdict["answer"]
+
+
+def test_a_given_price_needs_no_catalogue() -> None:
+    columns = asked({"usd_per_accelerator_hour": 2.0}).columns
+    assert (columns["price_plan"], columns["provider"], columns["cost_usd_per_hour"]) == (None, "given", 8.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (0.02505, "s", "25.05 ms"),
+        (7.975, "s", "7.975 s"),
+        (327_680, "B", "327,680 B"),
+        (43.1186e9, "B", "43.12 GB"),
+        (999.96e9, "B", "1 TB"),
+        (431_152, "tokens", "431,200 tokens"),
+        (0.535, "share", "53.5 %"),
+        (1.8455, "ratio", "1.845×"),
+        (0, "req/s", "0 req/s"),
+        (math.nan, "s", "–"),
+        (None, "s", "–"),
+    ],
+)
+def test_quantities_have_units_and_four_digits(value: float | None, unit: str, text: str) -> None:
+    assert quantity(value, unit) == text
+
+
+def test_padded_numbers_line_up() -> None:
+    assert [number(value, pad=True) for value in (30.0, 7.79, 1234.0)] == ["30.00", "7.790", "1,234"]

@@ -1,0 +1,322 @@
+"""The reference solver against closed forms and brute force, and the engine against the reference on random points."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from reference import batch, loads, solver
+from reference.affine import affine, made_affine
+from reference.compare import TOLERANCE, differences, names_allowed
+from reference.curve import Curve, curve
+from reference.examples import POINT, REPLICA
+from reference.points import Case, cases, jumps
+from reference.points import loads as load_cases
+from reference.shard import shard
+from reference.solver import LIMITS, QUANTITIES, Answer, replica
+from reference.step import Step, step
+from reference.workload import workload
+
+# aim (or kind of free point), how many
+STEERED = {
+    "compute": 240,
+    "kv_pool": 320,
+    "seats": 320,
+    "tpot_slo": 250,
+    "ttft_slo": 250,
+    "e2e_slo": 250,
+    "utilization": 240,
+}
+FREE, PEAKED, RATIO, JUMPS, LOADS = 960, 260, 240, 80, 350
+PER_LIMIT, TWO_ROOTS = 200, 100
+PEAK_DROP = 1e-6
+OPERATING = (
+    "in_flight",
+    "running",
+    "decoding",
+    "ttft_mean_s",
+    "tpot_mean_s",
+    "tpot_token_mean_s",
+    "e2e_mean_s",
+    "prefill_share",
+    "kv_in_flight_tokens",
+    "kv_use",
+    "output_tok_s",
+)
+LOAD_ANSWERS = (*OPERATING, "rate_rps", "excess", "utilization", "seat_wait_s")
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A case with the reference's answer."""
+
+    case: Case
+    answer: Answer
+
+
+@pytest.fixture(scope="module")
+def solved() -> list[Solved]:
+    """Every capacity point, solved once."""
+    points = [case for seed, (aim, count) in enumerate(STEERED.items()) for case in cases(seed, count, aim)]
+    points += cases(100, FREE) + cases(101, PEAKED, peaked=True) + cases(102, RATIO, ratio=True)
+    points += jumps(103, JUMPS)
+    return [Solved(case, solver.solve(case.row, case.point)) for case in points]
+
+
+@pytest.fixture(scope="module")
+def loaded() -> list[Solved]:
+    """Every point with a load, solved once."""
+    points = load_cases(200, LOADS, closed=False) + load_cases(201, LOADS, closed=True)
+    return [Solved(case, loads.load(case.row, case.point)) for case in points]
+
+
+def curve_of(case: Case) -> Curve:
+    """The curve of a case, whether or not it fits."""
+    return curve(case.row, step(case.row, shard(case.row)), workload(case.row, case.point))
+
+
+# ---- The strata
+
+
+def test_every_stratum_is_reached(solved: list[Solved], loaded: list[Solved]) -> None:
+    assert len(solved) + len(loaded) >= 4000
+    binding = Counter(one.answer.get("binding_limit") for one in solved)
+    assert all(binding[limit] >= PER_LIMIT for limit in LIMITS), binding
+    fixed = Counter(not one.case.point.get("isl_cv") for one in solved + loaded)
+    assert min(fixed.values()) >= PER_LIMIT
+    several = Counter(bool(curve_of(one.case).chunks(np.zeros(1)).max() > 1) for one in solved + loaded)
+    assert min(several.values()) >= PER_LIMIT, several
+    status = Counter((one.case.aim, one.answer["status"]) for one in loaded)
+    kinds = (("open", "ok"), ("open", "unstable"), ("closed", "ok"), ("closed", "saturated"))
+    assert all(status[kind] >= 50 for kind in kinds), status
+
+
+def test_many_curves_peak(solved: list[Solved]) -> None:
+    curves = [(curve_of(one.case), one.answer) for one in solved if one.answer.get("rate_at_compute_rps")]
+    ends = [float(its.rate(np.array([its.load.b_cap]))[0]) for its, _ in curves]
+    tops = [answer["rate_at_compute_rps"] for _, answer in curves]
+    peaked = [end < top * (1 - PEAK_DROP) for end, top in zip(ends, tops, strict=True) if isinstance(top, float)]
+    assert sum(peaked) >= TWO_ROOTS
+
+
+def test_many_limits_are_jumped_over(solved: list[Solved]) -> None:
+    steered = [one for one in solved if one.case.aim == "ttft_jump" and one.answer.get("binding_limit") == "ttft_slo"]
+    stopped = [number(one.answer, "ttft_mean_s") < (one.case.point["slo_ttft_s"] or 0) * (1 - 1e-9) for one in steered]
+    assert sum(stopped) >= JUMPS // 4
+
+
+# ---- The reference by itself
+
+
+def test_the_operating_point_meets_every_limit(solved: list[Solved]) -> None:
+    for one in solved:
+        answer, point = one.answer, one.case.point
+        if answer["status"] not in ("ok", "no_price"):
+            continue
+        assert number(answer, "residual") < 1e-12
+        assert number(answer, "kv_use") < 1 + 1e-12
+        assert number(answer, "running") <= workload(one.case.row, point).seats * (1 + 1e-12)
+        for quantity, slo in (
+            ("tpot_mean_s", "slo_tpot_s"),
+            ("ttft_mean_s", "slo_ttft_s"),
+            ("e2e_mean_s", "slo_e2e_s"),
+        ):
+            limit = point.get(slo)
+            assert limit is None or number(answer, quantity) <= limit * (1 + 1e-12)
+
+
+def test_the_loads_are_the_ones_asked_for(loaded: list[Solved]) -> None:
+    for one in loaded:
+        answer, point = one.answer, one.case.point
+        if answer["status"] not in ("ok", "saturated"):
+            continue
+        assert number(answer, "residual") < 1e-12
+        clients = point.get("concurrency")
+        if clients is None:
+            assert answer["rate_rps"] == point["rate_rps"]
+            continue
+        there = number(answer, "rate_rps") * (number(answer, "e2e_mean_s") + (point["think_time_s"] or 0.0))
+        assert number(answer, "seat_wait_s") >= 0
+        # Fewer only where one more chunk would make them too many.
+        assert there == pytest.approx(clients, rel=1e-12) or there < clients
+
+
+def number(answer: Answer, name: str) -> float:
+    """A float answer that must be there."""
+    value = answer[name]
+    assert isinstance(value, float)
+    return value
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_brute_force_finds_nothing_better(seed: int) -> None:
+    for case in cases(1000 + seed, 2, peaked=seed % 2 == 1):
+        solvable = replica(case.row, case.point)
+        if isinstance(solvable, str):
+            continue
+        its, cap = solvable.curve, solvable.load.b_cap
+        dense = np.sort(np.concatenate([np.linspace(0, cap, 5001)[1:], cap * np.logspace(-7, 0, 5001)]))
+        state = its.at(dense)
+        best = number(solver.solve(case.row, case.point), "rate_at_compute_rps")
+        assert best * (1 - 1e-4) <= state.rate.max() <= best * (1 + 1e-12)
+        bounds = {"kv_pool": solvable.pool_tokens, "seats": solvable.load.seats}
+        roots = solver.limit_roots(solvable, case.point)
+        for name, bound in bounds.items():
+            beyond = (QUANTITIES[name](state) >= bound) & (dense <= solvable.top.b)
+            first = dense[np.argmax(beyond)] if beyond.any() else solvable.top.b
+            before = dense[max(np.searchsorted(dense, first) - 1, 0)]
+            assert before * (1 - 1e-12) <= roots[name].b <= first * (1 + 1e-12)
+
+
+def test_the_chunks_sum_to_the_closed_form() -> None:
+    its = step(REPLICA, shard(REPLICA))
+    for u, x, b, budget in ((1500.0, 0.0, 10.0, 512.0), (8192.0, 1600.0, 3.5, 2048.0), (100.0, 16.0, 60.25, 512.0)):
+        room = budget - b
+        k = math.ceil(u / room)
+        closed = its.prompt(u, x, b, room, float(k))
+        assert closed == pytest.approx(chunk_by_chunk(its, u, x, b, room), rel=1e-12)
+
+
+def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> float:
+    """s(u, B) summed over the chunks one by one."""
+    total, start, left = 0.0, x, u
+    while left > 0:
+        c = min(room, left)
+        head = b + (1 if c == left else 0)
+        total += its.gemm(b + c, head) - its.gemm(b, b) + its.link_s_per_token * c
+        total += its.attention_s * c * (start + c / 2) * (c + its.half_tokens) / c
+        start, left = start + c, left - c
+    return total
+
+
+def test_the_slope_is_the_derivative() -> None:
+    its = curve_of(Case(REPLICA, POINT | {"isl_cv": 1.0}, "free"))
+    b, h = np.array([0.5, 20.0, 200.0]), 1e-4
+    k = its.chunks(b)
+    assert its.slope(b, k) == pytest.approx((its.rate(b + h, k) - its.rate(b - h, k)) / (2 * h), rel=1e-6)
+
+
+def test_a_narrow_lognormal_is_a_fixed_length() -> None:
+    fixed, narrow = solver.solve(REPLICA, POINT), solver.solve(REPLICA, POINT | {"isl_cv": 1e-6, "osl_cv": 1e-6})
+    for name in ("rate_at_compute_rps", "rate_at_kv_rps", "ttft_mean_s", "tpot_mean_s"):
+        assert fixed[name] == pytest.approx(narrow[name], rel=1e-9)
+
+
+def test_one_request_alone_sees_the_unloaded_times() -> None:
+    its = curve_of(Case(REPLICA, POINT, "free"))
+    unloaded = its.at(np.zeros(1))
+    alone = its.step.decode(1.0, 1650.0)
+    assert unloaded.tpot[0] == pytest.approx(alone, rel=1e-15)
+    first = its.step.decode(0.0, 0.0) + its.prompts_s(np.zeros(1), None)[0, 0]
+    assert unloaded.ttft[0] == pytest.approx(first + 0.01 + 1500e-6, rel=1e-15)
+
+
+def test_no_limit_reached_leaves_the_rate_at_compute() -> None:
+    answer = solver.solve(REPLICA, POINT | {"memory_bytes": 1e15, "max_num_seqs": 1e6, "utilization_cap": 1.0})
+    assert answer["max_rate_rps"] == answer["rate_at_kv_rps"] == answer["rate_at_compute_rps"]
+    assert (answer["binding_limit"], answer["next_limit"]) == ("compute", "kv_pool")
+
+
+# ---- The affine closed form
+
+
+def affine_case(case: Case) -> Case:
+    """The case on an affine row, with a TPOT SLO that is reached half-way up the curve."""
+    row = made_affine(case.row)
+    closed = affine(row, case.point)
+    return Case(row, case.point | {"slo_tpot_s": closed.tpot_mean(closed.rate_at_compute() / 2)}, "affine")
+
+
+AFFINE_CASES = [affine_case(case) for case in cases(300, 180, "compute") + cases(301, 60, "compute", ratio=True)]
+AFFINE_ANSWERS = (
+    "rate_at_compute_rps",
+    "rate_at_tpot_rps",
+    "tpot_token_mean_s",
+    "tpot_mean_s",
+    "decoding",
+    "prefill_share",
+)
+
+
+def closed_form_answers(case: Case, rate: float) -> Answer:
+    """What the closed form says of the limits that it covers, and of the operating point at a rate."""
+    form = affine(case.row, case.point)
+    slo = case.point["slo_tpot_s"]
+    assert slo is not None
+    return {
+        "rate_at_compute_rps": form.rate_at_compute(),
+        "rate_at_tpot_rps": form.rate_at_tpot(slo),
+        "tpot_token_mean_s": form.tpot_token(rate),
+        "tpot_mean_s": form.tpot_mean(rate),
+        "decoding": form.decoding(rate),
+        "prefill_share": rate * form.prompt_s,
+    }
+
+
+def test_the_reference_has_the_affine_form() -> None:
+    for case in AFFINE_CASES:
+        answer = solver.solve(case.row, case.point)
+        got = {name: number(answer, name) for name in AFFINE_ANSWERS}
+        assert not differences(closed_form_answers(case, number(answer, "max_rate_rps")), got, AFFINE_ANSWERS)
+
+
+# ---- The engine against the reference
+
+
+def test_the_engine_has_the_affine_form() -> None:
+    answers = batch.solve(AFFINE_CASES)
+    for case, got in zip(AFFINE_CASES, batch.rows(answers), strict=True):
+        assert not differences(closed_form_answers(case, got["max_rate_rps"]), got, AFFINE_ANSWERS)
+
+
+def test_the_engine_agrees_on_capacity(solved: list[Solved]) -> None:
+    answers = batch.rows(batch.solve([one.case for one in solved]))
+    wrong = [
+        (one.case, found) for one, got in zip(solved, answers, strict=True) if (found := capacity_differences(one, got))
+    ]
+    assert not wrong, report(wrong, len(solved))
+
+
+def capacity_differences(one: Solved, got: dict[str, float]) -> dict[str, tuple[object, object]]:
+    """What differs between the reference and the engine, answers and names."""
+    status = batch.name_of(got["status"], batch.STATUSES)
+    if status != one.answer["status"]:
+        return {"status": (one.answer["status"], status)}
+    if "max_rate_rps" not in one.answer:
+        return {}
+    found: dict[str, tuple[object, object]] = dict(differences(one.answer, got, batch.ANSWERS))
+    names = (batch.name_of(got["binding_limit"], LIMITS), batch.name_of(got["next_limit"], LIMITS))
+    expected = names_allowed(one.answer, one.case.point)
+    return found if names in expected else found | {"names": (expected, names)}
+
+
+def test_the_engine_agrees_on_loads(loaded: list[Solved]) -> None:
+    answers = batch.rows(batch.load([one.case for one in loaded]))
+    wrong = [
+        (one.case, found) for one, got in zip(loaded, answers, strict=True) if (found := load_differences(one, got))
+    ]
+    assert not wrong, report(wrong, len(loaded))
+
+
+def load_differences(one: Solved, got: dict[str, float]) -> dict[str, tuple[object, object]]:
+    """What differs between the reference and the engine at a load."""
+    status = batch.name_of(got["status"], batch.LOAD_STATUSES)
+    if status != one.answer["status"]:
+        return {"status": (one.answer["status"], status)}
+    found: dict[str, tuple[object, object]] = dict(differences(one.answer, got, LOAD_ANSWERS))
+    # Those who wait are the rest of those in flight: a small difference of large numbers.
+    rest = got["in_flight"] - got["running"]
+    if abs(got["waiting"] - rest) > TOLERANCE * got["in_flight"]:
+        found["waiting"] = (rest, got["waiting"])
+    return found
+
+
+def report(wrong: list[tuple[Case, dict[str, tuple[object, object]]]], count: int) -> str:
+    """How many points differ and in what, with the first few."""
+    columns = Counter(name for _, found in wrong for name in found)
+    first = "\n".join(f"{case}\n  {found}" for case, found in wrong[:3])
+    return f"{len(wrong)} of {count} differ: {dict(columns)}\n{first}"
