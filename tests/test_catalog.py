@@ -192,7 +192,7 @@ def test_every_device_makes_a_row_for_every_format_that_it_computes_in() -> None
 
 def test_a_format_without_a_peak_is_unsupported_and_says_which() -> None:
     row = replica(gpu="a100-80-sxm", weight_dtype="fp8")
-    assert row.unsupported == "weight_dtype fp8: a100-80-sxm lists no fp8_dense_flops"
+    assert row.unsupported == "weight_dtype fp8: a100-80-sxm lists no fp8_dense_flops, which it needs"
     assert row.fields["supported"] == 0
 
 

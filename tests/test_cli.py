@@ -39,6 +39,8 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(Path(__file__).parent.parent)
+
     def invoke(line: str, *more: str, columns: int = 80) -> Result:
         monkeypatch.setenv("COLUMNS", str(columns))
         return CliRunner().invoke(cli.main, [*line.split(), *more], prog_name="lambdamax")
@@ -167,7 +169,8 @@ def test_frontier_by_columns_and_rows(run: Run, spec: Path, tmp_path: Path) -> N
     ("line", "words"),
     [
         ("sweep /nowhere/x.toml --out /tmp/x", "/nowhere/x.toml: allowed: a readable sweep file"),
-        ("frontier /nowhere", "/nowhere: allowed: the directory of a sweep"),
+        ("frontier /nowhere", "/nowhere: there is no such directory: give the directory of a sweep"),
+        ("sweep sweeps/quickstart.toml --out pyproject.toml", "pyproject.toml: it is a file: give an empty directory"),
         ("catalog models lama", "unknown model 'lama'"),
         ("catalog accelerators h9", "unknown gpu 'h9'"),
         ("catalog prices h9", "unknown gpu 'h9'"),
@@ -184,7 +187,16 @@ def test_the_users_mistake_is_one_line_and_status_1(run: Run, line: str, words: 
 def test_a_frontier_that_cannot_be_written(run: Run, spec: Path, tmp_path: Path) -> None:
     run("sweep", str(spec), "--out", str(tmp_path / "out"))
     result = run("frontier", str(tmp_path / "out"), "--out", str(tmp_path / "no" / "x.parquet"))
-    assert (result.exit_code, "allowed: a file that can be written" in result.stderr) == (1, True)
+    assert (result.exit_code, "x.parquet: it cannot be written (No such file" in result.stderr) == (1, True)
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_damaged_part_is_one_line_and_status_1(run: Run, spec: Path, tmp_path: Path) -> None:
+    run("sweep", str(spec), "--out", str(tmp_path / "out"))
+    (tmp_path / "out" / "part-00000.parquet").write_bytes(b"PAR1")
+    result = run("frontier", str(tmp_path / "out"))
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+    assert "part-00000.parquet: it is not the part that the sweep wrote" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from lambdamax import _engine, columns
 from lambdamax.catalog import load_catalog
-from lambdamax.engine import Grid
+from lambdamax.grid import Grid
 from lambdamax.spec import parse_spec
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +26,8 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 # From the ground up; a module imports only those before it.
 PYTHON_FLOORS = [
     *("exceptions", "columns", "units", "facts", "architecture", "hub", "accelerators", "dtypes", "engines", "prices"),
-    *("profiles", "catalog", "names", "axes", "spec", "frames", "engine", "store", "scan", "sweep", "frontier"),
+    *("profiles", "catalog", "names", "axes", "spec", "frames", "series", "engine", "grid", "store", "scan", "sweep"),
+    *("frontier", "case", "verdict", "chain", "explain", "render", "listing", "ranking", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
@@ -62,6 +63,15 @@ def imported(tree: ast.AST) -> set[str]:
 def test_a_python_module_imports_only_floors_below(name: str) -> None:
     below = {*PYTHON_FLOORS[: PYTHON_FLOORS.index(name)], "_engine"}
     assert imported(TREES[name]) <= below
+
+
+def test_every_module_has_a_floor() -> None:
+    assert sorted([*PYTHON_FLOORS, "__init__"]) == MODULES
+
+
+def test_one_module_alone_calls_the_compiled_engine() -> None:
+    assert [name for name, tree in TREES.items() if "_engine" in imported(tree)] == ["engine"]
+    assert "_engine" not in (PACKAGE / "__init__.py").read_text(encoding="utf-8")
 
 
 def used_by_core() -> dict[str, set[str]]:

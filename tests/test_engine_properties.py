@@ -255,7 +255,8 @@ def test_any_finite_load_has_a_status(case: Case, rate: float, clients: float, t
     for got in batch.rows(answers):
         if got["status"] == _engine.LOAD_STATUSES.index("ok"):
             assert got["e2e_mean_s"] >= 0
-            assert got["in_flight"] >= got["running"] >= got["decoding"] >= 0
+            # A ratio profile has nobody waiting: in flight and running are one number, computed in two ways.
+            assert got["in_flight"] * (1 + 1e-12) >= got["running"] >= got["decoding"] >= 0
             assert got["waiting"] >= 0
 
 

@@ -14,7 +14,7 @@ from lambdamax.units import number, quantity
 
 WORKLOAD = {"isl_tokens": 1500.0, "osl_tokens": 300.0}
 MEMORY = {"memory_bytes": 80e9, "memory_utilization": 0.92, "reserved_bytes": 3e9}
-MEASURED = {"measured_ttft_s": 0.5, "measured_tpot_s": 0.025}
+MEASURED: dict[str, Any] = {"measured_ttft_s": 0.5, "measured_tpot_s": 0.025}
 
 
 def asked(numbers: dict[str, float] | None = None, **changed: Any) -> Explanation:
@@ -25,6 +25,11 @@ def asked(numbers: dict[str, float] | None = None, **changed: Any) -> Explanatio
 @pytest.fixture(scope="module")
 def example() -> Explanation:
     return asked(MEMORY | {"slo_tpot_s": 0.03}, rate_rps=10.0, **MEASURED)
+
+
+def given(found: dict[str, Any] | None) -> dict[str, Any]:
+    assert found is not None
+    return found
 
 
 def step(found: Explanation, name: str) -> float:
@@ -92,8 +97,7 @@ def test_twice_the_output_of_example_a(example: Explanation) -> None:
 
 
 def test_the_full_model_disagrees_with_the_one_number(example: Explanation) -> None:
-    columns, at_rate, one = example.columns, example.at_rate, example.one_number
-    assert at_rate is not None
+    columns, at_rate, one = example.columns, given(example.at_rate), example.one_number
     assert one is not None
     assert columns["binding_limit"] == "tpot_slo"
     assert columns["rate_at_compute_rps"] < one["rate_at_kv_rps"] / 2
@@ -137,14 +141,14 @@ def test_chain_names_are_unique(example: Explanation) -> None:
 
 
 def test_a_closed_loop_is_carried_or_saturated() -> None:
-    carried = asked(concurrency=20.0, think_time_s=1.0).at_rate
-    assert carried is not None
+    carried = given(asked(concurrency=20.0, think_time_s=1.0).at_rate)
     assert carried["status"] == "ok"
     assert carried["in_flight"] + carried["rate_rps"] * 1.0 == pytest.approx(20.0)
     saturated = asked(concurrency=5000.0)
-    assert saturated.at_rate is not None
-    assert saturated.at_rate["status"] == "saturated"
-    assert saturated.at_rate["waiting"] > 0
+    at_load = given(saturated.at_rate)
+    assert at_load["status"] == "saturated"
+    assert at_load["waiting"] == pytest.approx(at_load["in_flight"] - at_load["running"])
+    assert at_load["waiting"] > 0
     wrong = next(mistake for mistake in saturated.mistakes if mistake.name == "waiting_holds_kv")
     assert wrong.wrong > 10 * wrong.right
 

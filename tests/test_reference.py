@@ -183,12 +183,11 @@ def test_the_chunks_sum_to_the_closed_form() -> None:
 
 def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> float:
     """s(u, B) summed over the chunks one by one."""
-    total, start, left = 0.0, x, u
+    total, start, left = its.head_s_per_row, x, u
     while left > 0:
         c = min(room, left)
-        head = b + (1 if c == left else 0)
-        total += its.gemm(b + c, head) - its.gemm(b, b) + its.link_s_per_token * c
-        total += its.attention_s * c * (start + c / 2) * (c + its.half_tokens) / c
+        total += its.gemm(b + c, b) - its.gemm(b, b) + its.link_s_per_token * c
+        total += its.attention_s * c * (start + c / 2) * (1 + its.half_tokens / (x + u))
         start, left = start + c, left - c
     return total
 

@@ -11,7 +11,7 @@ import pytest
 import lambdamax
 from lambdamax import columns
 from lambdamax.catalog import load_catalog
-from lambdamax.engine import Grid
+from lambdamax.grid import Grid
 from lambdamax.spec import Spec, parse_spec
 
 Query = Callable[[pl.LazyFrame], pl.LazyFrame]

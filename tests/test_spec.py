@@ -170,6 +170,19 @@ def test_all_faults_come_at_once() -> None:
     }
 
 
+def test_what_is_wrong_between_tables_comes_with_what_is_wrong_in_them() -> None:
+    wide = {"linear": [0.001, 1, 250_000]}
+    raw = content(
+        replica={"gpu": ["h100-sxm", "rtx-5090"]},
+        workload={"isl_tokens": []},
+        slo={"ttft_s": wide, "tpot_s": wide, "e2e_s": wide},
+        price={"plan": "reserved"},
+    )
+    assert [key for key, _, _ in faults(raw)] == ["workload.isl_tokens", "grid", "price"]
+    raw["price"] = {"usd_per_accelerator_hour": 2, "plan": "spot"}
+    assert [key for key, _, _ in faults(raw)] == ["workload.isl_tokens", "grid", "price.plan"]
+
+
 def test_a_grid_too_large_to_count_is_refused_without_building_it() -> None:
     wide = {"linear": [0.001, 1, 250_000]}
     ((key, value, allowed),) = faults(content(slo={"ttft_s": wide, "tpot_s": wide, "e2e_s": wide}))
@@ -189,11 +202,39 @@ def test_a_message_has_file_key_value_and_what_is_allowed(tmp_path: Path) -> Non
     assert str(caught.value) == f"{file}: workload.isl_tokens = -1: allowed: a number from 1 to 100000000 tokens"
 
 
-@pytest.mark.parametrize("text", ["name = ", "\udcff"])
-def test_a_file_that_is_not_toml_is_one_fault(tmp_path: Path, text: str) -> None:
-    (tmp_path / "bad.toml").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(SpecError, match=r"bad\.toml: allowed:"):
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (b'name = "x"\ncolor = ', r"a TOML file: Invalid value \(at line 2, column 9\)"),
+        (b'name = "x"\n[replica\ntp = 1\n', r"a TOML file: Expected .* \(at line 2, column 9\)"),
+        (b'name = "x', r"a TOML file: Unterminated string \(at line 1, column 10\)"),
+        (b'name = "x"\nquestion = "\xff"\n', r"a sweep file in UTF-8 \(line 2 is not\)"),
+        (b"a = " + b"[" * 5000, r"a TOML file, not nested as deeply|a TOML file: .* \(at line 1, column \d+\)"),
+    ],
+)
+def test_a_file_that_is_not_toml_is_one_fault_with_its_place(tmp_path: Path, text: bytes, allowed: str) -> None:
+    (tmp_path / "bad.toml").write_bytes(text)
+    with pytest.raises(SpecError, match=rf"bad\.toml: allowed: ({allowed})$") as caught:
         read_spec(tmp_path / "bad.toml")
+    assert len(caught.value.faults) == 1
+
+
+def test_an_empty_file_lacks_all_that_is_required(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_bytes(b"")
+    with pytest.raises(SpecError) as caught:
+        read_spec(tmp_path / "empty.toml")
+    assert [(fault.key, fault.value) for fault in caught.value.faults] == [
+        ("name", "nothing"),
+        ("replica", "nothing"),
+        ("workload", "nothing"),
+    ]
+    assert all("(required)" in fault.allowed for fault in caught.value.faults)
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    text = 'name = "x"\n[replica]\nmodel = "qwen3-8b"\ngpu = "h100-sxm"\n[workload]\nisl_tokens = 9\nosl_tokens = 9\n'
+    (tmp_path / "bom.toml").write_text(text, encoding="utf-8-sig")
+    assert read_spec(tmp_path / "bom.toml").name == "x"
 
 
 def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 import lambdamax
 from lambdamax import columns, store
-from lambdamax.engine import Grid
 from lambdamax.exceptions import StoreError
+from lambdamax.grid import Grid
 from lambdamax.spec import Spec, parse_spec
 
 
@@ -121,7 +121,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             lambdamax.sweep(spec(), tmp_path / "cut")
     assert sorted(contents(tmp_path / "cut")) == ["manifest.json", "part-00000.parquet", "part-00001.parquet"]
-    with pytest.raises(StoreError, match="2 of 4 parts are missing: run the sweep again"):
+    with pytest.raises(StoreError, match=r"part-00002\.parquet and 1 more of 4 parts are missing: run the same"):
         store.part_paths(tmp_path / "cut")
     (tmp_path / "cut" / "part-00003.parquet.1.tmp").write_bytes(b"half a part")
     assert lambdamax.sweep(spec(), tmp_path / "cut").solved_parts == 2
@@ -129,12 +129,54 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(tmp_path: Path, monkeypat
 
 
 def test_a_part_that_cannot_be_written_stops_the_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = store.write_frame
+    written: list[Path] = []
+
     def full(frame: pl.DataFrame, path: Path) -> None:
+        if written:
+            path.write_bytes(b"half a part")
+            raise OSError(28, "No space left on device")
+        write(frame, path)
+        written.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_frame", full)
+        with pytest.raises(StoreError, match=r"part-00001\.parquet: it cannot be written \(No space left on device\)"):
+            lambdamax.sweep(spec(), tmp_path)
+    assert sorted(contents(tmp_path)) == ["manifest.json", "part-00000.parquet"]
+    assert lambdamax.sweep(spec(), tmp_path).solved_parts == 3
+
+
+def test_a_disk_that_is_full_at_the_manifest_leaves_no_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_: object, **__: object) -> int:
+        self.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "write_frame", full)
-    with pytest.raises(StoreError, match=r"part-00000\.parquet.*No space left on device"):
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(StoreError, match=r"manifest\.json: it cannot be written \(No space left on device\)"):
         lambdamax.sweep(spec(), tmp_path)
+    assert contents(tmp_path) == {}
+
+
+def test_an_error_of_the_parquet_writer_is_one_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(frame: pl.DataFrame, path: Path) -> None:
+        raise pl.exceptions.ComputeError("cannot flush")
+
+    monkeypatch.setattr(store, "write_frame", broken)
+    with pytest.raises(StoreError, match=r"part-00000\.parquet: it cannot be written \(cannot flush\)"):
+        lambdamax.sweep(spec(), tmp_path)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
+def test_a_place_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StoreError, match=rf"/out: it cannot be written \({error.strerror}\): give an empty directory"):
+        lambdamax.sweep(spec(), tmp_path / "out")
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -162,6 +204,7 @@ def test_rows_do_not_depend_on_the_size_of_parts(tmp_path: Path) -> None:
     assert frames[0].equals(frames[2])
 
 
+ELSEWHERE = "give an empty directory, one to be made, or that of the same sweep"
 CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"replica": {"tp": [1, 4]}}, "replica.tp is [1, 2] there and [1, 4] here"),
     ({"slo": {"tpot_s": 0.05}}, "slo.tpot_s is not set there and [0.05] here"),
@@ -175,7 +218,7 @@ def test_a_directory_of_another_sweep_is_refused(tmp_path: Path, changes: dict[s
     before = contents(tmp_path)
     with pytest.raises(StoreError) as caught:
         lambdamax.sweep(spec(**changes), tmp_path)
-    assert str(caught.value) == f"{tmp_path}: holds another sweep: {difference}: allowed: an empty directory"
+    assert str(caught.value) == f"{tmp_path}: it holds another sweep: {difference}: {ELSEWHERE}"
     assert contents(tmp_path) == before
 
 
@@ -197,19 +240,109 @@ def test_a_name_and_a_question_are_not_part_of_the_identity(tmp_path: Path) -> N
 
 def test_a_directory_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not lose")
-    with pytest.raises(StoreError, match=r"holds thesis\.txt: allowed: an empty directory"):
+    with pytest.raises(StoreError, match=rf"it holds thesis\.txt: {ELSEWHERE}"):
         lambdamax.sweep(spec(), tmp_path)
-    with pytest.raises(StoreError, match=r"thesis\.txt: allowed: a directory that can be written"):
+    with pytest.raises(StoreError, match=rf"thesis\.txt: it is a file: {ELSEWHERE}"):
         lambdamax.sweep(spec(), tmp_path / "thesis.txt")
-    (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(StoreError, match="a manifest that lambdamax wrote"):
-        lambdamax.sweep(spec(), tmp_path)
+    with pytest.raises(StoreError, match=r"thesis\.txt/below: it cannot be written \(Not a directory\)"):
+        lambdamax.sweep(spec(), tmp_path / "thesis.txt" / "below")
+    assert (tmp_path / "thesis.txt").read_text() == "do not lose"
 
 
 def test_reading_what_is_no_sweep_is_refused(tmp_path: Path) -> None:
-    for directory in (tmp_path, tmp_path / "none"):
-        with pytest.raises(StoreError, match=r"the directory of a sweep; there is no manifest\.json in it"):
-            store.part_paths(directory)
+    (tmp_path / "file").touch()
+    for name, absent in [
+        (".", "there is no manifest"),
+        ("none", "there is no such dir"),
+        ("file", "there is no such dir"),
+    ]:
+        with pytest.raises(StoreError, match=rf"{absent}.*: give the directory of a sweep"):
+            store.part_paths(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '"manifest"',
+        '{"identity": {"format": 1}}',
+        '{"identity": {"format": 1}, "sha256": "", "part_count": "x", "parts": {}}',
+        '{"identity": {"format": 1}, "sha256": "", "part_count": 1, "parts": {"part-00000.parquet": {"rows": 3}}}',
+        '{"identity": {"format": 1}, "sha256": "", "part_count": 1, "parts": [1]}',
+        "\x00",
+    ],
+)
+def test_a_manifest_of_another_kind_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "manifest.json").write_text(text)
+    for use in (lambda: store.part_paths(tmp_path), lambda: lambdamax.sweep(spec(), tmp_path)):
+        with pytest.raises(StoreError, match=r"manifest\.json: it is not a manifest that lambdamax wrote"):
+            use()
+
+
+def test_a_manifest_of_another_format_or_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"identity": {"format": 2}}')
+    with pytest.raises(StoreError, match=r"manifest\.json: it has format 2, this version reads 1"):
+        store.part_paths(tmp_path)
+    (tmp_path / "manifest.json").unlink()
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(StoreError, match=r"manifest\.json: it cannot be read \(Is a directory\)"):
+        store.part_paths(tmp_path)
+
+
+def damaged(directory: Path, how: str) -> None:
+    """Damage the last but one of four parts, or the manifest's word for it."""
+    part = directory / "part-00002.parquet"
+    whole = part.read_bytes()
+    if how == "missing":
+        part.unlink()
+    elif how == "truncated":
+        part.write_bytes(whole[:-100])
+    elif how == "flipped":
+        part.write_bytes(whole[:100] + bytes([whole[100] ^ 1]) + whole[101:])
+    elif how == "replaced":
+        part.write_bytes((directory / "part-00001.parquet").read_bytes())
+    else:
+        part.write_bytes(b"not Parquet")
+        manifest = json.loads((directory / "manifest.json").read_text())
+        about = {"bytes": 11, "sha256": hashlib.sha256(b"not Parquet").hexdigest()}
+        manifest["parts"][part.name] |= about
+        (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+DAMAGES = {
+    "missing": r"part-00002\.parquet of 4 parts are missing: run the same sweep again",
+    "truncated": r"part-00002\.parquet: it is not the part that the sweep wrote \(damaged or replaced\): run the same",
+    "flipped": r"part-00002\.parquet: it is not the part that the sweep wrote \(damaged or replaced\): run the same",
+    "replaced": r"part-00002\.parquet: it is not the part that the sweep wrote \(damaged or replaced\): run the same",
+    "foreign": r"part-00002\.parquet: it cannot be read \(.*\): run the same sweep again",
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_the_frontier_names_a_part_that_is_missing_or_damaged(tmp_path: Path, how: str) -> None:
+    lambdamax.sweep(spec(), tmp_path)
+    damaged(tmp_path, how)
+    with pytest.raises(StoreError, match=DAMAGES[how]) as caught:
+        lambdamax.frontier(tmp_path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_damaged_first_part_is_named_as_well(tmp_path: Path) -> None:
+    lambdamax.sweep(spec(), tmp_path)
+    (tmp_path / "part-00000.parquet").write_bytes(b"PAR1")
+    with pytest.raises(StoreError, match=r"part-00000\.parquet: it is not the part that the sweep wrote"):
+        lambdamax.frontier(tmp_path)
+
+
+def test_half_written_files_of_another_run_do_not_count(tmp_path: Path) -> None:
+    lambdamax.sweep(spec(), tmp_path)
+    expected = lambdamax.frontier(tmp_path)
+    for name in ("part-00001.parquet.77.tmp", "manifest.json.77.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    (tmp_path / "part-00009.parquet").write_bytes(b"of nobody")
+    assert lambdamax.frontier(tmp_path).equals(expected)
 
 
 def test_part_names_sort_as_the_parts_do() -> None:

@@ -21,8 +21,8 @@ from lambdamax.exceptions import (
 )
 
 if TYPE_CHECKING:
-    from lambdamax._engine import __version__ as __version__
     from lambdamax.catalog import load_catalog as load_catalog
+    from lambdamax.engine import __version__ as __version__
     from lambdamax.engine import load as load
     from lambdamax.engine import solve as solve
     from lambdamax.frontier import frontier as frontier
@@ -55,7 +55,7 @@ __all__ = [
 _HOMES: Final = {
     "Spec": "spec",
     "SweepResult": "sweep",
-    "__version__": "_engine",
+    "__version__": "engine",
     "frontier": "frontier",
     "load": "engine",
     "load_catalog": "catalog",

@@ -6,20 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-from lambdamax import _engine
 from lambdamax.catalog import Catalog, ReplicaRow, load_catalog
 from lambdamax.columns import Column, inputs
+from lambdamax.engine import Answer, OneReplica
 from lambdamax.exceptions import CatalogError, Fault
 from lambdamax.names import label, refusal
 
 Value = float | int | str | None
 GIVEN: Final = "given"
 _PRICE: Final = "usd_per_accelerator_hour"
-_NULL_CODE: Final = 255
 _RATIO_PROFILE: Final = 1.0
 _UNLIMITED: Final = {"memory_bytes": 1e18, "max_num_seqs": 1e12, "max_num_batched_tokens": 1e15, "utilization_cap": 1.0}
 
@@ -61,15 +58,14 @@ class Case:
         self.question = question
         self.row = _replica_row(catalog, question)
         self.profile = catalog.profile(question.profile, question.gpu)
-        self.points = dict.fromkeys(_engine.POINT_FIELDS, math.nan) | dict(question.numbers)
+        self.points = dict(question.numbers)
         self.labels: dict[str, Value] = {c.name: label(c, getattr(question, c.name), catalog) for c in _names()}
         self._look_up_price(catalog)
-        self._replicas = _replicas(self.row.fields)
-        self.facts = _first(self._replicas.facts())
-        self.answer = _solved(self._replicas, self.points)
-        self.status = _engine.STATUSES[int(self.answer["status"])]
-        self.binding_limit = _limit(self.answer["binding_limit"])
-        self.next_limit = _limit(self.answer["next_limit"])
+        self._replica = OneReplica(self.row.fields)
+        self.facts = self._replica.facts
+        solved = self._replica.solve(self.points)
+        self.answer = solved.numbers
+        self.status, self.binding_limit, self.next_limit = solved.status, solved.binding_limit, solved.next_limit
 
     def _look_up_price(self, catalog: Catalog) -> None:
         """A price that the user gave has no plan, and its provider is `given`."""
@@ -96,20 +92,15 @@ class Case:
             return self.question.rate_rps
         return (self.question.concurrency or math.nan) / (self.residence_s + self.question.think_time_s)
 
-    @cached_property
+    @property
     def at_load(self) -> dict[str, float] | None:
-        """The operating point at the load asked about, if any; `status` is a code of `LOAD_STATUSES`."""
-        asked = self.question
-        if asked.rate_rps is not None:
-            return self._load(self._replicas, {"rate_rps": asked.rate_rps})
-        if asked.concurrency is not None:
-            return self._load(self._replicas, {"concurrency": asked.concurrency, "think_time_s": asked.think_time_s})
-        return None
+        """The operating point at the load asked about, if any."""
+        return None if self._loaded is None else self._loaded.numbers
 
-    @cached_property
+    @property
     def load_status(self) -> str | None:
-        """What became of the load asked about: a name of `LOAD_STATUSES`."""
-        return None if self.at_load is None else _engine.LOAD_STATUSES[int(self.at_load["status"])]
+        """What became of the load asked about, if any: `ok`, `unstable`, `saturated`, or why there is no answer."""
+        return None if self._loaded is None else self._loaded.status
 
     @cached_property
     def one_number(self) -> dict[str, float] | None:
@@ -123,25 +114,33 @@ class Case:
         held = self.one_number or {}
         ratio = {"measured_over_floor_ratio": held.get("measured_over_floor_ratio", math.nan)}
         ttft = {"ttft_s": self.question.measured_ttft_s or 0.0}
-        replicas = _replicas({**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft})
-        return self._load(replicas, {**_UNLIMITED, "rate_rps": rate_rps, "osl_tokens": osl_tokens})
+        replica = OneReplica({**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft})
+        point = {**self.points, **_UNLIMITED, "rate_rps": rate_rps, "osl_tokens": osl_tokens}
+        return replica.load(point).numbers
 
     def full_model_at(self, rate_rps: float) -> dict[str, float]:
         """The operating point that the full model predicts at another rate; NaN where it is unstable."""
-        return self._load(self._replicas, {"rate_rps": rate_rps})
+        return self._replica.load({**self.points, "rate_rps": rate_rps}).numbers
 
     def one_number_for(self, osl_tokens: float, tpot_s: float) -> dict[str, float]:
         """The chain for another output length that was (or would be) measured at `tpot_s`."""
         return self._one_number(osl_tokens, tpot_s)
 
-    def _load(self, replicas: _engine.Replicas, changed: Mapping[str, float]) -> dict[str, float]:
-        return _first(_engine.load(replicas, _zeros(1), _arrays({**self.points, **changed}), 1))
+    @cached_property
+    def _loaded(self) -> Answer | None:
+        asked = self.question
+        if asked.rate_rps is not None:
+            return self._replica.load({**self.points, "rate_rps": asked.rate_rps})
+        if asked.concurrency is not None:
+            closed = {"concurrency": asked.concurrency, "think_time_s": asked.think_time_s}
+            return self._replica.load({**self.points, **closed})
+        return None
 
     def _one_number(self, osl_tokens: float, tpot_s: float) -> dict[str, float]:
         lengths = {"isl_tokens": self.point("isl_tokens"), "osl_tokens": osl_tokens}
         measured = {"measured_ttft_s": self.question.measured_ttft_s or 0.0, "measured_tpot_s": tpot_s}
         limits = {"kv_pool_tokens": self.answer["kv_pool_tokens"], "slo_tpot_s": self.point("slo_tpot_s")}
-        return _engine.one_number(self._replicas, 0, **lengths, rate_rps=self.asked_rate_rps, **measured, **limits)
+        return self._replica.one_number(**lengths, rate_rps=self.asked_rate_rps, **measured, **limits)
 
 
 def _replica_row(catalog: Catalog, asked: Question) -> ReplicaRow:
@@ -160,31 +159,3 @@ def _names() -> tuple[Column, ...]:
 
 def _fault(column: Column, name: str, allowed: str) -> Fault:
     return Fault("command line", f"--{column.name.replace('_', '-')}", repr(name), allowed)
-
-
-def _solved(replicas: _engine.Replicas, points: Mapping[str, float]) -> dict[str, float]:
-    """The answer at one point, with every input that was not given filled in, as a grid of one point gives it."""
-    named = [(column.name, np.zeros(1)) for column in inputs() if column.name not in points]
-    numbers = [(name, np.array([value])) for name, value in points.items() if name != _PRICE]
-    prices = np.array([points[_PRICE]])
-    return _first(_engine.solve_grid(replicas, [*named, *numbers], prices, 0, 1, 1))
-
-
-def _limit(code: float) -> str | None:
-    return None if int(code) == _NULL_CODE else _engine.LIMITS[int(code)]
-
-
-def _replicas(fields: Mapping[str, float]) -> _engine.Replicas:
-    return _engine.Replicas(_arrays(fields))
-
-
-def _arrays(values: Mapping[str, float]) -> dict[str, Any]:
-    return {name: np.array([value], dtype=np.float64) for name, value in values.items()}
-
-
-def _zeros(count: int) -> Any:
-    return np.zeros(count, dtype=np.uint32)
-
-
-def _first(columns: Mapping[str, Any]) -> dict[str, float]:
-    return {name: float(column[0]) for name, column in columns.items()}

@@ -265,7 +265,9 @@ class _Parts:
     profile: Profile
 
     def unsupported(self) -> str | None:
-        return self.model.unsupported or self.weight_dtype.unsupported_on(self.accelerator) or self._unlinked()
+        if self.model.unsupported is not None:
+            return f"{self.model.name}: {self.model.unsupported}"
+        return self.weight_dtype.unsupported_on(self.accelerator) or self._unlinked()
 
     def fields(self) -> dict[str, float]:
         return {

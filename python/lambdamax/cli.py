@@ -105,9 +105,9 @@ def _options(*names: str) -> Callable[[Any], Any]:
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from lambdamax import _engine
+        from lambdamax import engine
 
-        click.echo(f"lambdamax {_engine.__version__} ({_engine.build_profile()} build)")
+        click.echo(f"lambdamax {engine.__version__} ({engine.build_profile()} build)")
         ctx.exit()
 
 

@@ -23,7 +23,7 @@ class WeightDtype:
     def unsupported_on(self, accelerator: Accelerator) -> str | None:
         """Why `accelerator` cannot compute in this format, None if it can."""
         if self.peak_column not in accelerator.peaks:
-            return f"weight_dtype {self.name}: {accelerator.id} lists no {self.peak_column}"
+            return f"weight_dtype {self.name}: {accelerator.id} lists no {self.peak_column}, which it needs"
         if self.vendors and accelerator.vendor not in self.vendors:
             only = ", ".join(self.vendors)
             return f"weight_dtype {self.name}: runs on {only} only, {accelerator.id} is {accelerator.vendor}"

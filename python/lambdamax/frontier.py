@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import polars as pl
 
 from lambdamax import columns
-from lambdamax.exceptions import Fault, FrameError
-from lambdamax.store import part_paths
+from lambdamax.catalog import load_catalog
+from lambdamax.exceptions import Fault, FrameError, UnknownName
+from lambdamax.frames import REPLICA_COLUMNS
+from lambdamax.store import part_columns, read_parts
 
 _CHUNK_ROWS: Final = 262_144
 _SHARE: Final = "share_of_best"
+_BECAUSE: Final = "unsupported_because"
+_WHY: Final = ("points", "points_ok", "refused", _BECAUSE)
 
 
 def frontier(
@@ -32,25 +36,30 @@ def frontier(
 
     One row per group and `compare` value: `by`, `compare`, `rank` (1 wins; null where nothing is ok), `maximize`,
     `share_of_best` (of the winner's value), `binding_limit` and `next_limit` of that row's point (what stops it),
-    `points`, `points_ok`, `refused` (the statuses of the others, with their counts), then the point's other columns.
+    `points`, `points_ok`, `refused` (the statuses of the others, with their counts), `unsupported_because` (the
+    catalogue's reasons for that status, a list, null for none), then the point's other columns.
     Parts are read one by one: memory grows with the answer, not with the source. Raises StoreError if the directory is
     not a finished sweep, FrameError if a column is not there.
     """
     keys = _keys(_columns(source), maximize, by, compare)
     best: pl.DataFrame | None = None
     counts: pl.DataFrame | None = None
-    for found, counted in map(partial(_reduced, keys=keys, maximize=maximize), _chunks(source)):
+    refused: pl.DataFrame | None = None
+    for found, counted, without in map(partial(_reduced, keys=keys, maximize=maximize), _chunks(source)):
         best = _best(_stacked(best, found), keys, maximize)
         counts = _summed(_stacked(counts, counted), keys)
-    if best is None or counts is None:
+        refused = _stacked(refused, without).unique(maintain_order=True)
+    if best is None or counts is None or refused is None:
         raise FrameError((Fault("frontier", "source", "no rows", "solved points"),))
-    return _table(best, counts, keys, maximize)
+    because = refused.group_by(keys, maintain_order=True).agg(pl.col(_BECAUSE))
+    reasons = _reasons(counts, keys).join(because, on=keys, how="left", nulls_equal=True)
+    return _table(best, reasons, keys, maximize)
 
 
 def _columns(source: str | Path | pl.LazyFrame | pl.DataFrame) -> list[str]:
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         return source.lazy().collect_schema().names()
-    return list(pl.read_parquet_schema(part_paths(source)[0]))
+    return part_columns(source)
 
 
 def _chunks(source: str | Path | pl.LazyFrame | pl.DataFrame) -> Iterator[pl.DataFrame]:
@@ -58,7 +67,7 @@ def _chunks(source: str | Path | pl.LazyFrame | pl.DataFrame) -> Iterator[pl.Dat
         return source.iter_slices(_CHUNK_ROWS)
     if isinstance(source, pl.LazyFrame):
         return iter(source.collect_batches(chunk_size=_CHUNK_ROWS))
-    return (pl.read_parquet(path) for path in part_paths(source))
+    return read_parts(source)
 
 
 def _keys(present: list[str], maximize: str, by: Sequence[str] | None, compare: str) -> list[str]:
@@ -78,9 +87,9 @@ def _keys(present: list[str], maximize: str, by: Sequence[str] | None, compare: 
     return [*(name for name in dict.fromkeys(given if by is None else by) if name != compare), compare]
 
 
-def _reduced(chunk: pl.DataFrame, *, keys: list[str], maximize: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _reduced(chunk: pl.DataFrame, *, keys: list[str], maximize: str) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """What a chunk adds to the answer; the chunk itself is dropped before the next one is read."""
-    return _best(chunk, keys, maximize), _counted(chunk, keys)
+    return _best(chunk, keys, maximize), _counted(chunk, keys), _unsupported(chunk, keys)
 
 
 def _best(points: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
@@ -103,6 +112,27 @@ def _counted(chunk: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return chunk.group_by(*keys, "status").agg(pl.len().cast(pl.UInt64).alias("points"))
 
 
+def _unsupported(chunk: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """For each combination of `keys` the reasons why points of it are not supported, one row each."""
+    refused = chunk.filter(pl.col("status") == "unsupported")
+    if not set(REPLICA_COLUMNS) <= set(chunk.columns):
+        refused = refused.clear()
+    names = [name for name in REPLICA_COLUMNS if name in refused.columns]
+    refused = refused.select(list(dict.fromkeys((*keys, *names)))).unique(maintain_order=True)
+    reasons = [_reason(*replica) for replica in refused.select(names).iter_rows()]
+    told = refused.select(keys).with_columns(pl.Series(_BECAUSE, reasons, dtype=pl.String))
+    return told.unique(maintain_order=True)
+
+
+@cache
+def _reason(*replica: Any) -> str | None:
+    catalog = load_catalog()
+    try:
+        return catalog.replica(*replica).unsupported
+    except UnknownName:
+        return f"{replica[0]}: its config.json describes a model that cannot be sized"
+
+
 def _summed(counts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return counts.group_by(*keys, "status").agg(pl.col("points").sum())
 
@@ -111,10 +141,10 @@ def _stacked(above: pl.DataFrame | None, below: pl.DataFrame) -> pl.DataFrame:
     return below if above is None else pl.concat([above, below])
 
 
-def _table(best: pl.DataFrame, counts: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
+def _table(best: pl.DataFrame, reasons: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
     ranked = _ranked(best, keys[:-1], maximize)
-    table = _reasons(counts, keys).join(ranked, on=keys, how="left", nulls_equal=True)
-    front = [*keys, "rank", maximize, _SHARE, "binding_limit", "next_limit", "points", "points_ok", "refused"]
+    table = reasons.join(ranked, on=keys, how="left", nulls_equal=True)
+    front = [*keys, "rank", maximize, _SHARE, "binding_limit", "next_limit", *_WHY]
     rest = [name for name in best.columns if name not in front]
     order = [*(_comparable(table, name) for name in keys[:-1]), pl.col("rank"), _comparable(table, keys[-1])]
     present = [name for name in (*front, *rest) if name in table.columns]

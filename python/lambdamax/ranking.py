@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,14 +11,24 @@ from rich.console import Console
 
 from lambdamax import columns
 from lambdamax.columns import Column
-from lambdamax.exceptions import StoreError
-from lambdamax.render import print_pairs, print_table
-from lambdamax.store import write_frame
+from lambdamax.render import print_lines, print_pairs, print_table
+from lambdamax.store import write_frame, written
 from lambdamax.sweep import SweepResult
 from lambdamax.units import DASH, cell, quantity
 from lambdamax.verdict import NAME_OF_LIMIT
 
-_UNITS: Final = {"bytes": "B", "requests/s": "req/s", "tokens/s": "tok/s", "1": "", "requests": ""}
+_UNITS: Final = {
+    "bytes": "B",
+    "requests/s": "req/s",
+    "tokens/s": "tok/s",
+    "requests/USD": "req/USD",
+    "1": "",
+    "requests": "",
+}
+_EXACT_DIGITS: Final = 12
+_SHARES: Final = ("prefix_hit_share", "memory_utilization", "utilization_cap")
+_BARE: Final = ("max_num_batched_tokens",)
+_SILENT_AT_ZERO: Final = ("isl_cv", "osl_cv", "prefix_tokens", "prefix_hit_share")
 _SHARE: Final = "share_of_best"
 
 _LIMITS: Final = {**NAME_OF_LIMIT, "utilization": "utilisation"}
@@ -32,16 +42,16 @@ def print_sweep(result: SweepResult, console: Console) -> None:
     print_pairs(console, [("points", f"{result.rows:,}"), ("parts", solved), ("in", str(result.directory))])
     console.print()
     print_table(console, ("status", "points"), ((name, f"{count:,}") for name, count in result.status.items() if count))
+    if result.unsupported:
+        console.print("\n  unsupported, because", style="bold")
+        print_table(console, ("points", ""), ((f"{n:,}", why) for why, n in result.unsupported.items()), (1,))
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:
     """Write `table` as Parquet, whole or not at all; StoreError if that is not possible."""
     temporary = path.with_name(f"{path.name}.tmp")
-    try:
+    with written(path, temporary):
         write_frame(table, temporary)
-        temporary.replace(path)
-    except OSError as error:
-        raise StoreError(f"{path}: allowed: a file that can be written ({error.strerror or error})") from None
 
 
 def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> None:
@@ -49,17 +59,53 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
     rank = table.columns.index("rank")
     keys, compare, maximize = table.columns[: rank - 1], table.columns[rank - 1], table.columns[rank + 1]
     varying = [name for name in keys if table[name].n_unique() > 1]
-    same = ", ".join(_said(table.row(0, named=True), [name for name in keys if name not in varying]))
-    ranked = f"{maximize} [{columns.column(maximize).unit}]"
-    print_pairs(console, [("ranked by", ranked), *([("in all", same)] if same else [])])
     chosen = _chosen(table, compare)
+    print_pairs(console, _about(table, [name for name in keys if name not in varying], maximize))
     for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
-        console.print("\n" + ", ".join(_said(group.row(0, named=True), varying)), style="bold")
-        headings = (compare, "with", "value", "of best", "req/s", "binds", "binds next")
-        lines = [_line(row, compare, chosen, maximize) for row in group.to_dicts()]
-        print_table(console, headings, lines, (0, 1, 5, 6))
+        console.print()
+        if varying:
+            console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
+        _print_group(group.to_dicts(), console, compare, chosen, maximize)
     if table.height > most_rows:
         console.print(f"\n  {table.height - most_rows:,} more rows: --rows, or --out FILE for all of them")
+    if because := table["unsupported_because"].explode().drop_nulls().unique(maintain_order=True).to_list():
+        console.print("\nunsupported, because", style="bold")
+        print_lines(console, because)
+
+
+def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tuple[str, str]]:
+    column = columns.column(maximize)
+    yield "ranked by", f"{maximize}, {column.meaning[0].lower()}{column.meaning[1:]}"
+    if common := ", ".join(_said(table.row(0, named=True), [name for name in same if not _is_neutral(table, name)])):
+        yield "in all", common
+    winners = table.drop_nulls("rank")
+    if winners.height and (common := ", ".join(_said(winners.row(0, named=True), _agreed(winners)))):
+        yield "all winners", common
+    yield "points", f"{table['points'].sum():,}, of which {table['points_ok'].sum():,} are ok"
+
+
+def _agreed(winners: pl.DataFrame) -> list[str]:
+    """What the operator decides, where every winner has the same of it."""
+    names = ("gpu", "tp", "weight_dtype", "kv_dtype", "engine")
+    return [name for name in names if name in winners.columns and winners[name].n_unique() == 1]
+
+
+def _is_neutral(table: pl.DataFrame, name: str) -> bool:
+    """Whether a column says only that there is nothing to say: no variation of lengths, no prefix."""
+    return name in _SILENT_AT_ZERO and table[name][0] == 0
+
+
+def _print_group(rows: Sequence[Row], console: Console, compare: str, chosen: list[str], maximize: str) -> None:
+    """The winners as a table, then each of the others with why no point of it is ok."""
+    unit = _UNITS.get(columns.column(maximize).unit, columns.column(maximize).unit)
+    winners = [row for row in rows if row["rank"] is not None]
+    if winners:
+        rate = () if maximize == "max_rate_rps" else ("req/s",)
+        headings = (compare, "with" if chosen else "", unit, "of best", *rate, "binds", "binds next")
+        lines = [_line(row, compare, chosen, maximize) for row in winners]
+        print_table(console, headings, lines, (0, 1, len(headings) - 2, len(headings) - 1))
+    others = [row for row in rows if row["rank"] is None]
+    print_pairs(console, ((_named(row, compare), f"no point is ok: {_refused(row)}") for row in others))
 
 
 def _chosen(table: pl.DataFrame, compare: str) -> list[str]:
@@ -77,28 +123,38 @@ def _is_decided(winners: pl.DataFrame, name: str, compare: str) -> bool:
 
 
 def _line(row: Row, compare: str, chosen: list[str], maximize: str) -> tuple[str, ...]:
-    name = str(row[compare]) if columns.column(compare).is_text else quantity(row[compare], "")
-    if row["rank"] is None:
-        return name, str(row["refused"] or DASH).replace("_", " "), DASH, DASH, DASH, "", ""
     limits = (_LIMITS.get(row[limit], DASH) for limit in ("binding_limit", "next_limit"))
-    share, rate = quantity(row[_SHARE], "share"), cell(row.get("max_rate_rps"), "")
-    return name, ", ".join(_said(row, chosen)), cell(row[maximize], ""), share, rate, *limits
+    rate = () if maximize == "max_rate_rps" else (cell(row.get("max_rate_rps"), ""),)
+    value, share = cell(row[maximize], ""), quantity(row[_SHARE], "share")
+    return _named(row, compare), ", ".join(_said(row, chosen, short=True)), value, share, *rate, *limits
 
 
-def _said(row: Row, names: list[str]) -> Iterator[str]:
+def _named(row: Row, compare: str) -> str:
+    return str(row[compare]) if columns.column(compare).is_text else quantity(row[compare], "")
+
+
+def _refused(row: Row) -> str:
+    return str(row["refused"] or DASH).replace("_", " ")
+
+
+def _said(row: Row, names: list[str], short: bool = False) -> Iterator[str]:
     for name in names:
         if row[name] is not None:
-            yield _value(columns.column(name), row[name])
+            yield _value(columns.column(name), row[name], short)
 
 
-def _value(column: Column, value: Any) -> str:
+def _value(column: Column, value: Any, short: bool) -> str:
     if column.is_text:
-        return str(value)
+        label = "" if short and column.name == "weight_dtype" else _LABELS.get(column.name, "")
+        return f"{label} {value}".lstrip()
     label = _LABELS.get(column.name, column.name.replace("_", " "))
-    return f"{label} {quantity(float(value), _UNITS.get(column.unit, column.unit))}"
+    unit = "share" if column.name in _SHARES else "" if column.name in _BARE else _UNITS.get(column.unit, column.unit)
+    return f"{label} {quantity(float(value), unit, _EXACT_DIGITS if column.counts else 4)}"
 
 
 _LABELS: Final = {
+    "weight_dtype": "weights",
+    "kv_dtype": "KV",
     "tp": "TP",
     "isl_tokens": "ISL",
     "osl_tokens": "OSL",
@@ -107,6 +163,8 @@ _LABELS: Final = {
     "slo_ttft_s": "TTFT ≤",
     "slo_tpot_s": "TPOT ≤",
     "slo_e2e_s": "E2E ≤",
+    "prefix_tokens": "shared prefix",
+    "prefix_hit_share": "prefix hits",
     "utilization_cap": "utilisation ≤",
     "max_num_seqs": "seats",
     "max_num_batched_tokens": "budget",

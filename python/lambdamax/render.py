@@ -32,7 +32,7 @@ _OPERATING: Final = (
 
 def print_explanation(found: Explanation, console: Console) -> None:
     """Write everything in `found` to `console`, at its width."""
-    _paragraphs(console, _header(found))
+    print_lines(console, _header(found))
     console.print()
     print_pairs(console, (*found.verdict.items(), *_cost(found)))
     for part in (_print_limits, _print_both_models, _print_operating_point, _print_chain, _print_mistakes):
@@ -43,14 +43,20 @@ def print_table(
     console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], text: Iterable[int] = (0,)
 ) -> None:
     """A table without lines. Columns `text` are aligned left and, but for the first, may wrap; others are numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
+    lines = [tuple(row) for row in rows]
+    gap = 2 if sum(map(_widest, zip(headings, *lines, strict=True))) + 2 * len(headings) <= console.width else 1
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", show_edge=False)
     left = set(text)
     for index, heading in enumerate(headings):
         wraps = index in left and index > 0
         table.add_column(heading, justify="left" if index in left else "right", no_wrap=not wraps, overflow="fold")
-    for row in rows:
+    for row in lines:
         table.add_row(*row)
     console.print(Padding(table, (0, 0, 0, 2), expand=False), highlight=False)
+
+
+def _widest(cells: tuple[str, ...]) -> int:
+    return max(len(line) for cell in cells for line in cell.split("\n"))
 
 
 def print_pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
@@ -63,14 +69,15 @@ def print_pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
     console.print(Padding(table, (0, 0, 0, 2), expand=False), highlight=False)
 
 
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Sentences, each on lines of its own."""
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
+
+
 def _section(console: Console, title: str) -> None:
     console.print()
     console.print(title, style="bold")
-
-
-def _paragraphs(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
 
 
 def _header(found: Explanation) -> Iterator[str]:
@@ -127,7 +134,7 @@ def _print_both_models(found: Explanation, console: Console) -> None:
         _section(console, "TPOT and requests in flight by rate")
         headings = ("rate", "one number", "in flight", "full model", "in flight")
         print_table(console, headings, map(_curve_row, found.one_number["curve"]), ())
-        _paragraphs(console, _twice(found.one_number["twice_the_output"]))
+        print_lines(console, _twice(found.one_number["twice_the_output"]))
 
 
 def _both_models(found: Explanation, one: dict[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from lambdamax.catalog import load_catalog
-from lambdamax.engine import Grid
+from lambdamax.grid import Grid
 from lambdamax.spec import Spec, read_spec
 
 _FIRST_BLOCK_ROWS: Final = 16_384

@@ -162,24 +162,16 @@ class Spec(BaseModel):
     @property
     def axes(self) -> dict[str, Values]:
         """The values of every axis by column name, slowest first; an input left to the engine is absent."""
-        found = ((column.name, self._values(column)) for column in columns.inputs())
-        return {name: values for name, values in found if values}
+        return _axes(dict(self))
 
     @property
     def points(self) -> int:
         """The size of the grid."""
         return math.prod(map(len, self.axes.values()))
 
-    def _values(self, column: Column) -> Values:
-        table, field = column.key.split(".")
-        if self.price.usd_per_accelerator_hour and table == "price" and column.is_text:
-            return (GIVEN,)
-        values: Values = getattr(getattr(self, table), field)
-        return values
-
     @model_validator(mode="after")
     def _whole(self, info: ValidationInfo) -> Self:
-        refuse([*_size_mistakes(self), *_price_mistakes(self, _Context.of(info).catalog)])
+        refuse(list(_whole_mistakes(dict(self), _Context.of(info).catalog)))
         return self
 
 
@@ -191,10 +183,12 @@ def read_spec(path: str | Path) -> Spec:
 
 def parse_spec(content: Mapping[str, Any], *, file: str = "spec", folder: Path = Path()) -> Spec:
     """The spec with that `content`; paths in it are relative to `folder`, faults are reported as of `file`."""
+    context = _Context(load_catalog(), folder)
     try:
-        return Spec.model_validate(content, context=_Context(load_catalog(), folder))
+        return Spec.model_validate(content, context=context)
     except ValidationError as error:
-        raise SpecError(tuple(_faults(error, file))) from None
+        rest = _rest_of_the_mistakes(error, content, context)
+        raise SpecError((*_faults(error, file), *(Fault(file, *mistake) for mistake in rest))) from None
 
 
 class _Context(NamedTuple):
@@ -207,13 +201,21 @@ class _Context(NamedTuple):
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    text = ""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SpecError((Fault(str(path), "", "", f"a readable sweep file ({reason})"),)) from None
+        text = path.read_bytes().decode("utf-8-sig")
+        return tomllib.loads(text)
+    except OSError as error:
+        allowed = f"a readable sweep file ({error.strerror})"
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        allowed = f"a sweep file in UTF-8 (line {line} is not)"
     except tomllib.TOMLDecodeError as error:
-        raise SpecError((Fault(str(path), "", "", f"TOML ({error})"),)) from None
+        end = f"at line {text.count(chr(10)) + 1}, column {len(text) - text.rfind(chr(10))}"
+        allowed = f"a TOML file: {error}".replace("at end of document", end)
+    except RecursionError:
+        allowed = "a TOML file, not nested as deeply"
+    raise SpecError((Fault(str(path), "", "", allowed),))
 
 
 def _column_of(group: str, field: str) -> Column:
@@ -224,27 +226,62 @@ def _column_of(group: str, field: str) -> Column:
 # The whole
 
 
-def _size_mistakes(spec: Spec) -> Iterator[Mistake]:
-    if spec.points > MAX_POINTS:
-        longest = sorted(spec.axes.items(), key=lambda axis: -len(axis[1]))[:3]
+def _axes(parts: Mapping[str, Any]) -> dict[str, Values]:
+    """The values of every axis of the tables in `parts`, by column name."""
+    found = ((column.name, _values(parts, column)) for column in columns.inputs() if column.group in parts)
+    return {name: values for name, values in found if values}
+
+
+def _values(parts: Mapping[str, Any], column: Column) -> Values:
+    table, field = column.key.split(".")
+    if column.is_text and table == "price" and parts["price"].usd_per_accelerator_hour:
+        return (GIVEN,)
+    values: Values = getattr(parts[table], field)
+    return values
+
+
+def _rest_of_the_mistakes(error: ValidationError, content: Mapping[str, Any], context: _Context) -> Iterator[Mistake]:
+    """What is wrong between the tables that are right, where another is not, so that pydantic does not look."""
+    if any(details["loc"] for details in error.errors()):
+        tables = ((name, _table(name, content, context)) for name in _TABLES)
+        yield from _whole_mistakes({name: table for name, table in tables if table is not None}, context.catalog)
+
+
+def _table(name: str, content: Mapping[str, Any], context: _Context) -> BaseModel | None:
+    try:
+        return _TABLES[name].model_validate(content.get(name, {}), context=context)
+    except ValidationError:
+        return None
+
+
+def _whole_mistakes(parts: Mapping[str, Any], catalog: Catalog) -> Iterator[Mistake]:
+    yield from _size_mistakes(_axes(parts))
+    if "price" in parts:
+        yield from _price_mistakes(parts["price"], parts.get("replica"), catalog)
+
+
+def _size_mistakes(axes: Mapping[str, Values]) -> Iterator[Mistake]:
+    points = math.prod(map(len, axes.values()))
+    if points > MAX_POINTS:
+        longest = sorted(axes.items(), key=lambda axis: -len(axis[1]))[:3]
         listed = ", ".join(f"{columns.column(name).key} ({len(values)})" for name, values in longest)
-        yield Mistake("grid", f"{spec.points} points", f"at most {MAX_POINTS} points; the longest axes are {listed}")
+        yield Mistake("grid", f"{points} points", f"at most {MAX_POINTS} points; the longest axes are {listed}")
 
 
-def _price_mistakes(spec: Spec, catalog: Catalog) -> Iterator[Mistake]:
+def _price_mistakes(price: Price, replica: Replica | None, catalog: Catalog) -> Iterator[Mistake]:
     """Prices that were asked for and do not exist; without a `[price]` table the status `no_price` says so."""
-    named = spec.price.model_fields_set & {"plan", "provider"}
-    if spec.price.usd_per_accelerator_hour:
+    named = price.model_fields_set & {"plan", "provider"}
+    if price.usd_per_accelerator_hour:
         for field in sorted(named):
-            value = show(getattr(spec.price, field))
+            value = show(getattr(price, field))
             yield Mistake(f"price.{field}", value, "nothing beside usd_per_accelerator_hour")
-    elif named:
-        yield from _unpriced(spec, catalog)
+    elif named and replica is not None:
+        yield from _unpriced(price, replica, catalog)
 
 
-def _unpriced(spec: Spec, catalog: Catalog) -> Iterator[Mistake]:
-    pairs = [(plan, provider) for plan in spec.price.plan for provider in spec.price.provider]
-    for gpu in spec.replica.gpu:
+def _unpriced(price: Price, replica: Replica, catalog: Catalog) -> Iterator[Mistake]:
+    pairs = [(plan, provider) for plan in price.plan for provider in price.provider]
+    for gpu in replica.gpu:
         if all(catalog.price(gpu, *pair) is None for pair in pairs):
             asked = f"no price for {gpu} ({' or '.join(f'{plan} of {provider}' for plan, provider in pairs)})"
             yield Mistake("price", asked, _priced(gpu, catalog) + "; or usd_per_accelerator_hour")

@@ -11,19 +11,21 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from lambdamax import columns
 from lambdamax.catalog import Catalog
-from lambdamax.engine import VERSION, Grid
+from lambdamax.engine import __version__
 from lambdamax.exceptions import StoreError
+from lambdamax.grid import Grid
 from lambdamax.spec import Spec
 
 MANIFEST: Final = "manifest.json"
@@ -31,6 +33,11 @@ FORMAT: Final = 1
 _COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 _SAVE_EVERY_S: Final = 2.0
 _SHOWN: Final = 60
+_AGAIN: Final = "run the same sweep again into that directory; it solves only what is missing"
+_ELSEWHERE: Final = "give an empty directory, one to be made, or that of the same sweep"
+_MAKE_ROOM: Final = "free space or choose another place; what is done is kept"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Identity:
             catalog=catalog.version,
             models={model.name: model.checksum for model in models},
             profiles={profile.name: profile.checksum for profile in profiles},
-            engine=VERSION,
+            engine=__version__,
             columns=columns.digest(),
         )
 
@@ -133,23 +140,18 @@ class Store:
         """
         path = self.directory / part_name(index, self.identity.part_count)
         temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
+        with written(path, temporary):
             write_frame(frame, temporary)
             part = Part(frame.height, temporary.stat().st_size, _checksum(temporary), _count(frame))
-            temporary.replace(path)
-        except OSError as error:
-            raise StoreError(f"{path}: allowed: a place that can be written ({error})") from None
-        finally:
-            temporary.unlink(missing_ok=True)
         self.parts[index] = part
         if time.monotonic() - self._saved_s > _SAVE_EVERY_S:
             self.save()
 
     def save(self) -> None:
-        """Write the manifest."""
+        """Write the manifest. StoreError if the disk refuses."""
         temporary = self.directory / f"{MANIFEST}.{os.getpid()}.tmp"
-        temporary.write_text(json.dumps(self._manifest(), indent=1) + "\n", encoding="utf-8")
-        temporary.replace(self.directory / MANIFEST)
+        with written(self.directory / MANIFEST, temporary):
+            temporary.write_text(json.dumps(self._manifest(), indent=1) + "\n", encoding="utf-8")
         self._saved_s = time.monotonic()
 
     def _manifest(self) -> dict[str, Any]:
@@ -166,14 +168,59 @@ def part_name(index: int, count: int) -> str:
 
 def part_paths(directory: str | Path) -> list[Path]:
     """The parts of a finished sweep in order; StoreError if there is none or some are missing."""
-    directory = Path(directory)
+    return [path for path, _ in _listed(Path(directory))]
+
+
+def part_columns(directory: str | Path) -> list[str]:
+    """The columns of a finished sweep; StoreError as for `read_parts`."""
+    path, part = _listed(Path(directory))[0]
+    return list(_read(path, part, pl.read_parquet_schema))
+
+
+def read_parts(directory: str | Path) -> Iterator[pl.DataFrame]:
+    """The parts of a finished sweep in order, one at a time.
+
+    StoreError if one is missing or is not, byte for byte, what the sweep wrote.
+    """
+    for path, part in _listed(Path(directory)):
+        yield _read(path, part, pl.read_parquet)
+
+
+def _listed(directory: Path) -> list[tuple[Path, Part]]:
     manifest = _read_manifest(directory)
     if manifest is None:
-        raise StoreError(f"{directory}: allowed: the directory of a sweep; there is no {MANIFEST} in it")
-    missing = manifest["part_count"] - len(manifest["parts"])
+        absent = f"there is no {MANIFEST} in it" if directory.is_dir() else "there is no such directory"
+        raise StoreError(f"{directory}: {absent}: give the directory of a sweep, which `lambdamax sweep` makes")
+    count = manifest["part_count"]
+    names = [part_name(index, count) for index in range(count)]
+    missing = [name for name in names if name not in manifest["parts"] or not (directory / name).is_file()]
     if missing:
-        raise StoreError(f"{directory}: {missing} of {manifest['part_count']} parts are missing: run the sweep again")
-    return [directory / name for name in manifest["parts"]]
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise StoreError(f"{directory}: {missing[0]}{more} of {count} parts are missing: {_AGAIN}")
+    return [(directory / name, Part(**manifest["parts"][name])) for name in names]
+
+
+def _read(path: Path, part: Part, read: Callable[[Path], T]) -> T:
+    try:
+        if not _is_whole(path, part):
+            raise StoreError(f"{path}: it is not the part that the sweep wrote (damaged or replaced): {_AGAIN}")
+        return read(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise StoreError(f"{path}: it cannot be read ({error}): {_AGAIN}") from None
+
+
+@contextmanager
+def written(path: Path, temporary: Path) -> Iterator[None]:
+    """Whatever the body writes to `temporary` becomes `path`, whole or not at all. StoreError if the disk refuses."""
+    try:
+        yield
+        temporary.replace(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StoreError(f"{path}: it cannot be written ({reason}): {_MAKE_ROOM}") from None
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
@@ -206,14 +253,16 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         held = sorted(path.name for path in directory.iterdir())
+        for name in held:
+            if name.endswith(".tmp") and name.startswith(("part-", MANIFEST)):
+                (directory / name).unlink(missing_ok=True)
+    except FileExistsError:
+        raise StoreError(f"{directory}: it is a file: {_ELSEWHERE}") from None
     except OSError as error:
-        raise StoreError(f"{directory}: allowed: a directory that can be written ({error.strerror})") from None
-    for name in held:
-        if name.endswith(".tmp") and name.startswith(("part-", MANIFEST)):
-            (directory / name).unlink(missing_ok=True)
+        raise StoreError(f"{directory}: it cannot be written ({error.strerror}): {_ELSEWHERE}") from None
     kept = [name for name in held if not name.endswith(".tmp")]
     if kept and MANIFEST not in kept:
-        raise StoreError(f"{directory}: holds {kept[0]}: allowed: an empty directory, or one of the same sweep")
+        raise StoreError(f"{directory}: it holds {kept[0]}: {_ELSEWHERE}")
 
 
 def _whole_parts(directory: Path, identity: Identity) -> Iterator[tuple[int, Part]]:
@@ -222,7 +271,7 @@ def _whole_parts(directory: Path, identity: Identity) -> Iterator[tuple[int, Par
         return
     if manifest["sha256"] != identity.sha256:
         differences = "; ".join(_differences(manifest["identity"], asdict(identity)))
-        raise StoreError(f"{directory}: holds another sweep: {differences}: allowed: an empty directory")
+        raise StoreError(f"{directory}: it holds another sweep: {differences}: {_ELSEWHERE}")
     for index in range(identity.part_count):
         name = part_name(index, identity.part_count)
         if name in manifest["parts"]:
@@ -236,16 +285,22 @@ def _is_whole(path: Path, part: Part) -> bool:
 
 
 def _read_manifest(directory: Path) -> dict[str, Any] | None:
+    """What the manifest says; None if there is none."""
+    path = directory / MANIFEST
     try:
-        text = (directory / MANIFEST).read_text(encoding="utf-8")
-        manifest: dict[str, Any] = json.loads(text)
-        if manifest["identity"]["format"] != FORMAT:
-            raise StoreError(f"{directory / MANIFEST}: format = {manifest['identity']['format']}: allowed: {FORMAT}")
-        return manifest
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        stated = manifest["identity"]["format"]
+        if stated != FORMAT:
+            raise StoreError(f"{path}: it has format {stated}, this version reads {FORMAT}: sweep into a new directory")
+        for part in manifest["parts"].values():
+            Part(**part)
+        return manifest | {"part_count": int(manifest["part_count"]), "sha256": str(manifest["sha256"])}
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError):
-        raise StoreError(f"{directory / MANIFEST}: allowed: a manifest that lambdamax wrote") from None
+    except OSError as error:
+        raise StoreError(f"{path}: it cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise StoreError(f"{path}: it is not a manifest that lambdamax wrote: sweep into a new directory") from None
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lambdamax.catalog import load_catalog
-from lambdamax.engine import Grid
+from lambdamax.exceptions import StoreError
+from lambdamax.grid import Grid
 from lambdamax.spec import Spec, read_spec
 from lambdamax.store import Identity, Store
 
@@ -23,7 +24,10 @@ Report = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep left behind: `rows` in `parts` parts, `solved_parts` of them new, and the rows by `status`."""
+    """What a sweep left behind: `rows` in `parts` parts, `solved_parts` of them new, and the rows by `status`.
+
+    `unsupported` has the reasons of the status of that name, each with the number of its rows.
+    """
 
     directory: Path
     rows: int
@@ -31,6 +35,7 @@ class SweepResult:
     solved_parts: int
     seconds: float
     status: Mapping[str, int]
+    unsupported: Mapping[str, int]
 
 
 def sweep(
@@ -53,7 +58,8 @@ def sweep(
     with _reporting(progress) as report:
         _fill(store, grid, threads, report)
     seconds = time.monotonic() - started
-    return SweepResult(store.directory, grid.points, store.identity.part_count, len(missing), seconds, store.status)
+    parts = (store.identity.part_count, len(missing))
+    return SweepResult(store.directory, grid.points, *parts, seconds, store.status, grid.unsupported)
 
 
 def _fill(store: Store, grid: Grid, threads: int, report: Report) -> None:
@@ -71,8 +77,11 @@ def _fill(store: Store, grid: Grid, threads: int, report: Report) -> None:
                 done += stop - start
                 report(done, grid.points)
         _finish(writing)
-    finally:
-        store.save()
+    except BaseException:
+        with suppress(StoreError):
+            store.save()
+        raise
+    store.save()
 
 
 def _finish(writing: Future[None] | None) -> None:

@@ -73,7 +73,7 @@ class Mistake:
 
 def verdict(case: Case) -> dict[str, str]:
     """In words: the answer, what binds, what would have to change, what binds next, and what becomes of the load."""
-    return dict((*_answer(case), *_load(case), *_cached(case), _how_sure(case)))
+    return dict((*_answer(case), *_load(case), *_cached(case), *_how_sure(case)))
 
 
 def mistakes(case: Case) -> tuple[Mistake, ...]:
@@ -199,12 +199,14 @@ def _cached(case: Case) -> Iterator[tuple[str, str]]:
     )
 
 
-def _how_sure(case: Case) -> tuple[str, str]:
+def _how_sure(case: Case) -> Iterator[tuple[str, str]]:
+    if case.status in _NO_ANSWER:
+        return
     profile = case.profile
     factor = number(1 + profile.relative_uncertainty.value)
     points = f"{profile.measured_points} measured points" if profile.measured_points else "no measured point"
     behind = f"{profile.status} constants (profile {profile.name}) with {points} behind them"
-    return "how sure", f"{behind}: rates within factor {factor}"
+    yield "how sure", f"{behind}: rates within factor {factor}"
 
 
 def _batch_one(case: Case) -> Iterator[Mistake]:

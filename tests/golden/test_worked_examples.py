@@ -145,7 +145,8 @@ def test_the_full_model_to_forty_digits() -> None:
     def prompt(b: mp.mpf) -> mp.mpf:
         pairs = mp.mpf(1500) ** 2 / 2 + 300 * mp.mpf(750)
         attention = 4 * 80 * 64 * 128 / (4 * mp.mpf("0.5") * mp.mpf("989.4e12")) * pairs
-        return gemm(b + 1500, b + 1) - gemm(b, b) + link * 1500 + attention
+        logits = 2 * mp.mpf(head) / 4 / flops
+        return gemm(b + 1500, b) - gemm(b, b) + logits + link * 1500 + attention
 
     def rate(b: mp.mpf) -> mp.mpf:
         return b / (299 * decode(b + 1) + b * prompt(b))

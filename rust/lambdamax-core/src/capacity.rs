@@ -151,7 +151,7 @@ fn start(chart: &Chart, top: &Operating, excess: &impl Excess) -> Start {
         let before_end = probe.decoding.value.less(end);
         let high = Lanes::select(before_end, probe.decoding.value, end);
         let value = D::select(before_end, excess.excess(probe), at_top);
-        let here = zero.at_most(value.value).and(found.not());
+        let here = zero.at_most(value.value).and(!found);
         bracket.low = Lanes::select(here, previous.0, bracket.low);
         bracket.high = Lanes::select(here, high, bracket.high);
         f_low = D::select(here, previous.1, f_low);
@@ -160,7 +160,7 @@ fn start(chart: &Chart, top: &Operating, excess: &impl Excess) -> Start {
         previous = (high, value);
     }
     let beyond = zero.at_most(at_idle.value);
-    Start { bracket, guess: first_guess(bracket, f_low, f_high), inside: found.and(beyond.not()), beyond }
+    Start { bracket, guess: first_guess(bracket, f_low, f_high), inside: found.and(!beyond), beyond }
 }
 
 /// The largest rate under one limit, in eight lanes.

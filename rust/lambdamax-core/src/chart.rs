@@ -41,13 +41,8 @@ impl Chart {
         let look = |probe: usize| curve.at(curve.most_decoding * Lanes::splat(PROBED_SHARES[probe]));
         let probes = Probes([look(0), look(1), look(2), look(3), look(4), look(5)]);
         let last = probes.0[PROBES - 1];
-        let mut chart = Self {
-            curve,
-            probes,
-            peak: last,
-            evaluations: Lanes::splat(PROBES as f64),
-            converged: LaneMask::NONE.not(),
-        };
+        let mut chart =
+            Self { curve, probes, peak: last, evaluations: Lanes::splat(PROBES as f64), converged: !LaneMask::NONE };
         chart.find_peak();
         chart
     }
@@ -57,7 +52,7 @@ impl Chart {
         let mut bracket = Bracket { low: self.probes.0[0].decoding.value, high: self.peak.decoding.value };
         let mut found = LaneMask::NONE;
         for pair in self.probes.0.windows(2) {
-            let here = pair[1].rise().at_most(Lanes::splat(0.0)).and(found.not());
+            let here = pair[1].rise().at_most(Lanes::splat(0.0)).and(!found);
             bracket.low = Lanes::select(here, pair[0].decoding.value, bracket.low);
             bracket.high = Lanes::select(here, pair[1].decoding.value, bracket.high);
             found = found.or(here);
@@ -75,7 +70,7 @@ impl Chart {
     /// Moves `peak` from the end of the range to the arg max of λ.
     fn find_peak(&mut self) {
         let (mut bracket, mut found) = self.first_fall();
-        let doubtful = self.suspicious().and(found.not());
+        let doubtful = self.suspicious().and(!found);
         if Lanes::any(doubtful) {
             look_closer(&self.curve, doubtful, &mut bracket, &mut found);
         }
@@ -97,7 +92,7 @@ fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: 
     let mut below = curve.most_decoding * Lanes::splat(PROBED_SHARES[1]);
     for look in (0..CLOSE_LOOKS).rev() {
         let at = curve.most_decoding * Lanes::splat(ratio.powi(look as i32));
-        let falls = Lanes::splat(0.0).at_most(curve.see(at, &FallAndRate).0).and(doubtful).and(found.not());
+        let falls = Lanes::splat(0.0).at_most(curve.see(at, &FallAndRate).0).and(doubtful).and(!*found);
         bracket.low = Lanes::select(falls, below, bracket.low);
         bracket.high = Lanes::select(falls, at, bracket.high);
         *found = found.or(falls);

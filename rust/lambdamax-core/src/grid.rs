@@ -55,13 +55,15 @@ impl Grid {
     /// Calls `run(from, to, digit)` for each stretch of rows of `start..start + rows` with one position on an axis.
     pub fn runs(&self, axis: usize, start: u64, rows: usize, mut run: impl FnMut(usize, usize, usize)) {
         let stride = self.strides[axis];
-        let count = self.axes[axis].values.len() as u64;
+        let count = self.axes[axis].values.len();
+        let mut digit = self.digit(axis, start);
+        let mut left = stride - start % stride;
         let mut from = 0usize;
         while from < rows {
-            let index = start + from as u64;
-            let left = stride - index % stride;
             let to = rows.min(from.saturating_add(usize::try_from(left).unwrap_or(usize::MAX)));
-            run(from, to, (index / stride % count) as usize);
+            run(from, to, digit);
+            digit = if digit + 1 == count { 0 } else { digit + 1 };
+            left = stride;
             from = to;
         }
     }

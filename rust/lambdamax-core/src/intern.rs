@@ -12,12 +12,13 @@ pub struct Interner<K> {
     keys: Vec<K>,
 }
 
-impl<K: Copy + PartialEq> Interner<K> {
-    /// An empty one.
-    pub fn new() -> Self {
+impl<K> Default for Interner<K> {
+    fn default() -> Self {
         Self { slots: vec![EMPTY; SLOTS], keys: Vec::new() }
     }
+}
 
+impl<K: Copy + PartialEq> Interner<K> {
     /// The key's number; a new one if it is not remembered.
     pub fn number(&mut self, key: K, hash: u64) -> u32 {
         let slot = (mix(hash) >> (64 - SLOTS.trailing_zeros())) as usize;
@@ -48,7 +49,7 @@ mod tests {
 
     #[test]
     fn the_same_key_keeps_its_number_and_another_gets_its_own() {
-        let mut interner = Interner::new();
+        let mut interner = Interner::default();
         let numbers: Vec<u32> = [7u64, 8, 7, 9, 8].iter().map(|&key| interner.number(key, key)).collect();
         assert_eq!(numbers, [0, 1, 0, 2, 1]);
         assert_eq!(interner.keys(), [7, 8, 9]);
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_collision_forgets_but_does_not_confuse() {
-        let mut interner = Interner::new();
+        let mut interner = Interner::default();
         let numbers: Vec<u32> = [1u64, 2, 1].iter().map(|&key| interner.number(key, 0)).collect();
         assert_eq!(numbers, [0, 1, 2]);
         assert_eq!(interner.keys(), [1, 2, 1]);

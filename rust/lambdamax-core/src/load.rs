@@ -142,7 +142,7 @@ pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Lo
     let full = chart.curve.at(most.decoding);
     let open = loads.concurrency.is_nan();
     let clients = most.rate * (full.e2e.value + loads.think_time);
-    let over = open.not().and(clients.at_most(loads.concurrency));
+    let over = (!open).and(clients.at_most(loads.concurrency));
     let unstable = open.and(most.rate.less(loads.rate));
     let per_client = Lanes::splat(1.0) / loads.concurrency;
     let excess = OverLoad { open, rate: OverRate(loads.rate), think: loads.think_time, per_client };
@@ -153,9 +153,9 @@ pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Lo
     let wait = Lanes::select(over, wait, Lanes::splat(0.0));
     let mut answers = LoadAnswers::at(&at, rate, wait, rate / most.rate, kv_pool, &chart.curve.workload);
     let settled = root.converged.and(most.converged);
-    for lane in 0..LANES {
+    for (lane, &feasible) in feasible.iter().enumerate() {
         let (over, unstable) = (over.0[lane] != 0, unstable.0[lane] != 0);
-        let status = if loads.possible(lane) { feasible[lane] } else { Status::NotConverged };
+        let status = if loads.possible(lane) { feasible } else { Status::NotConverged };
         answers.close(lane, status, settled.0[lane] != 0, over, unstable);
     }
     answers
@@ -190,9 +190,11 @@ impl LoadAnswers {
     }
 
     fn close(&mut self, lane: usize, feasible: Status, settled: bool, over: bool, unstable: bool) {
-        let finite = self.fields.iter().enumerate().all(|(i, field)| {
-            i == LoadAnswer::Excess as usize || field.0[lane].is_finite()
-        });
+        let finite = self
+            .fields
+            .iter()
+            .enumerate()
+            .all(|(i, field)| i == LoadAnswer::Excess as usize || field.0[lane].is_finite());
         let status = match feasible {
             Status::DoesNotFit => LoadStatus::DoesNotFit,
             Status::InvalidParallelism => LoadStatus::InvalidParallelism,

@@ -3,13 +3,15 @@
 //! One formula serves all three. `exp` and `ln` are our own, made of additions, multiplications and one division in a
 //! fixed order and never contracted to FMA, so every machine, vector width and thread count gives the same bits.
 
-use std::ops::{Add, Div, Mul, Neg, Sub};
+use std::ops::{Add, Div, Mul, Neg, Not, Sub};
 
 /// Lanes solved side by side.
 pub const LANES: usize = 8;
 
 /// What a formula may do with a number.
-pub trait Real: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self> {
+pub trait Real:
+    Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Neg<Output = Self>
+{
     /// Outcome of a comparison, lane by lane.
     type Mask: Copy;
     /// The same value in every lane.
@@ -72,9 +74,8 @@ fn ln_f64(x: f64) -> f64 {
     let s2 = s * s;
     let s4 = s2 * s2;
     let low = (1.0 / 3.0 + s * (1.0 / 5.0)) + s2 * (1.0 / 7.0 + s * (1.0 / 9.0));
-    let high = (1.0 / 11.0 + s * (1.0 / 13.0)) + s2 * (1.0 / 15.0 + s * (1.0 / 17.0));
-    let top = 1.0 / 19.0 + s * (1.0 / 21.0);
-    let tail = s * (low + s4 * (high + s4 * top));
+    let high = (1.0 / 11.0 + s * (1.0 / 13.0)) + s2 * (1.0 / 15.0 + s * (1.0 / 17.0 + s * (1.0 / 19.0)));
+    let tail = s * (low + s4 * high);
     let twice = t + t;
     k * LN2_HIGH + (twice + (twice * tail + k * LN2_LOW))
 }
@@ -163,15 +164,18 @@ impl LaneMask {
     pub fn or(self, other: Self) -> Self {
         Self(each_lane!(0, i => self.0[i] | other.0[i]))
     }
-    /// Lanes where it does not hold.
-    #[inline(always)]
-    pub fn not(self) -> Self {
-        Self(each_lane!(0, i => !self.0[i]))
-    }
     /// Whether it holds in every lane.
     #[inline(always)]
     pub fn all(self) -> bool {
         self.0.iter().fold(u64::MAX, |all, &lane| all & lane) != 0
+    }
+}
+
+impl Not for LaneMask {
+    type Output = Self;
+    #[inline(always)]
+    fn not(self) -> Self {
+        Self(each_lane!(0, i => !self.0[i]))
     }
 }
 

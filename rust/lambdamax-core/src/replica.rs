@@ -137,10 +137,31 @@ pub struct Replica {
 }
 
 impl Replica {
+    /// Stands in for a row that the catalogue cannot describe; its facts are not read.
+    pub const UNKNOWN: &'static Self = &Self {
+        feasibility: Feasibility::Unsupported,
+        gpus: f64::NAN,
+        weight_bytes: f64::NAN,
+        weight_shard_bytes: f64::NAN,
+        weight_read_bytes: f64::NAN,
+        kv_bytes_per_token: f64::NAN,
+        kv_bytes_per_token_rank: f64::NAN,
+        total_params: f64::NAN,
+        layer_matmul_params: f64::NAN,
+        head_params: f64::NAN,
+        tpot_floor_s: f64::NAN,
+        memory_bytes: f64::NAN,
+        accelerator: Accelerator::UNKNOWN,
+        costs: StepCosts::NONE,
+        full: true,
+        host: HostCosts::NONE,
+        defaults: EngineDefaults::NONE,
+    };
+
     /// Builds a replica from its facts by name (`REPLICA_FIELDS`); a bad fact is an error that names it.
     pub fn read(get: &impl Fn(&'static str) -> f64) -> Result<Self, CoreError> {
         if get("supported") == 0.0 {
-            return Ok(Self::unsupported());
+            return Ok(*Self::UNKNOWN);
         }
         let architecture = Architecture::read(get)?;
         let precision = Precision {
@@ -183,29 +204,6 @@ impl Replica {
             full: matches!(profile, Profile::Full(_)),
             host: HostCosts::new(profile),
             defaults,
-        }
-    }
-
-    /// Stands in for a row that the catalogue cannot describe; its facts are not read.
-    fn unsupported() -> Self {
-        Self {
-            feasibility: Feasibility::Unsupported,
-            gpus: f64::NAN,
-            weight_bytes: f64::NAN,
-            weight_shard_bytes: f64::NAN,
-            weight_read_bytes: f64::NAN,
-            kv_bytes_per_token: f64::NAN,
-            kv_bytes_per_token_rank: f64::NAN,
-            total_params: f64::NAN,
-            layer_matmul_params: f64::NAN,
-            head_params: f64::NAN,
-            tpot_floor_s: f64::NAN,
-            memory_bytes: f64::NAN,
-            accelerator: Accelerator::UNKNOWN,
-            costs: StepCosts::NONE,
-            full: true,
-            host: HostCosts::NONE,
-            defaults: EngineDefaults::NONE,
         }
     }
 

@@ -58,7 +58,7 @@ pub fn solve(bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl Func
     let Bracket { mut low, mut high } = bracket;
     let mut x = guess;
     let mut open = active;
-    let mut root = Root { at: guess, carried: zero, evaluations: zero, converged: active.not() };
+    let mut root = Root { at: guess, carried: zero, evaluations: zero, converged: !active };
     for step in 0..MAX_EVALUATIONS {
         if !Lanes::any(open) {
             break;
@@ -83,7 +83,7 @@ pub fn solve(bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl Func
         let carried = sample.carried.value + sample.carried.slope * (end - x);
         root.carried = Lanes::select(done, carried, root.carried);
         root.converged = root.converged.or(done);
-        open = open.and(done.not());
+        open = open.and(!done);
         x = Lanes::select(open, next, x);
     }
     root
@@ -112,7 +112,7 @@ mod tests {
 
     fn run(f: impl Fn(Dual<Lanes>) -> Dual<Lanes>, low: f64, high: f64) -> Root {
         let bracket = Bracket { low: Lanes::splat(low), high: Lanes::splat(high) };
-        solve(bracket, Lanes::splat(0.5 * (low + high)), LaneMask::NONE.not(), &mut Plain(f))
+        solve(bracket, Lanes::splat(0.5 * (low + high)), !LaneMask::NONE, &mut Plain(f))
     }
 
     #[test]

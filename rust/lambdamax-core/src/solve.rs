@@ -20,14 +20,21 @@ const HOUR_S: f64 = 3600.0;
 /// Tokens in the unit of token prices.
 const MILLION_TOKENS: f64 = 1e6;
 /// Inputs that shape a curve, beside the replica.
-const CURVE_INPUTS: [Input; 7] = [
+const CURVE_INPUTS: [Input; 7] =
+    [Input::Isl, Input::Osl, Input::IslCv, Input::OslCv, Input::PrefixTokens, Input::PrefixHitShare, Input::Budget];
+/// Inputs that decide whether a row can be solved at all, beside the replica and its goals.
+const FEASIBILITY_INPUTS: [Input; 11] = [
     Input::Isl,
     Input::Osl,
     Input::IslCv,
     Input::OslCv,
     Input::PrefixTokens,
     Input::PrefixHitShare,
+    Input::Seats,
     Input::Budget,
+    Input::MemoryUtilization,
+    Input::MemoryBytes,
+    Input::ReservedBytes,
 ];
 /// Stands for a row or limit without a task.
 const NONE: u32 = u32::MAX;
@@ -42,20 +49,26 @@ struct Tasks {
     first: Vec<u32>,
     /// Next task of the same curve.
     next: Vec<u32>,
+    /// The pair asked for last, and its number: neighbouring rows often share it.
+    last: (Task, u32),
 }
 
 impl Tasks {
     fn new(curves: usize) -> Self {
-        Self { pairs: Interner::new(), first: vec![NONE; curves], next: Vec::new() }
+        Self { pairs: Interner::default(), first: vec![NONE; curves], next: Vec::new(), last: ((NONE, 0), NONE) }
     }
 
     fn number(&mut self, curve: u32, value: f64) -> u32 {
         let bits = value.to_bits();
+        if self.last.0 == (curve, bits) {
+            return self.last.1;
+        }
         let number = self.pairs.number((curve, bits), bits ^ mix(u64::from(curve)));
         if number as usize == self.next.len() {
             self.next.push(self.first[curve as usize]);
             self.first[curve as usize] = number;
         }
+        self.last = ((curve, bits), number);
         number
     }
 
@@ -189,9 +202,7 @@ pub fn solve_block(replicas: &[Replica], table: &Rows, cells: &mut Cells) {
     block.judge(&limits);
     block.find_operating_points();
     block.close();
-    block.put_limits(cells);
-    block.put_operating_points(cells);
-    block.put_money(cells);
+    block.write(cells);
 }
 
 impl<'a> Block<'a> {
@@ -203,65 +214,70 @@ impl<'a> Block<'a> {
             rate: f64::NAN,
             sustained: Limit::Compute,
         };
-        let row = |row: usize| {
-            let replica = &replicas[table.replica[row] as usize];
-            let kv_pool = table.kv_pool(replica, row);
-            Row {
-                status: table.feasibility(replica, row, kv_pool),
-                kv_pool,
-                curve: NONE,
-                rates: [f64::NAN; LIMITS],
-                verdict,
-                evaluations: f64::NAN,
-                converged: true,
-                inversion: NONE,
-                decoding: f64::NAN,
-                spot: NONE,
-            }
+        let blank = Row {
+            status: Status::Ok,
+            kv_pool: f64::NAN,
+            curve: NONE,
+            rates: [f64::NAN; LIMITS],
+            verdict,
+            evaluations: f64::NAN,
+            converged: true,
+            inversion: NONE,
+            decoding: f64::NAN,
+            spot: NONE,
         };
-        Self {
+        let mut block = Self {
             replicas,
             table,
-            rows: (0..table.len()).map(row).collect(),
+            rows: Vec::with_capacity(table.len()),
             charts: Vec::new(),
             idle_e2e: Vec::new(),
             compute: Vec::new(),
             spots: Vec::new(),
+        };
+        let mut known = (Status::Ok, f64::NAN);
+        for (row, changed) in table.changes(&FEASIBILITY_INPUTS).into_iter().enumerate() {
+            if changed {
+                let replica = block.replica(row);
+                let kv_pool = table.kv_pool(replica, row);
+                known = (table.feasibility(replica, row, kv_pool), kv_pool);
+            }
+            let goals = known.0 != Status::Ok || table.goals_inside_model(row);
+            let status = if goals { known.0 } else { Status::NotConverged };
+            block.rows.push(Row { status, kv_pool: known.1, ..blank });
         }
-    }
-
-    fn same_curve(&self, a: usize, b: usize) -> bool {
-        let same = |&field: &Input| self.table.at(field, a).to_bits() == self.table.at(field, b).to_bits();
-        self.table.replica[a] == self.table.replica[b] && CURVE_INPUTS.iter().all(same)
+        block
     }
 
     /// Numbers the curves of the rows that can be solved; returns the first row of each.
     fn number_curves(&mut self) -> Vec<usize> {
-        let mut curves: Interner<[u64; 8]> = Interner::new();
+        let mut curves: Interner<[u64; 8]> = Interner::default();
         let mut first = Vec::new();
-        let mut previous: Option<usize> = None;
-        for row in 0..self.rows.len() {
+        let mut number = NONE;
+        for (row, changed) in self.table.changes(&CURVE_INPUTS).into_iter().enumerate() {
+            if changed {
+                number = NONE;
+            }
             if self.rows[row].status != Status::Ok {
                 continue;
             }
-            let number = match previous {
-                Some(before) if self.same_curve(before, row) => self.rows[before].curve,
-                _ => {
-                    let mut key = [u64::from(self.table.replica[row]); 8];
-                    for (part, &field) in key[1..].iter_mut().zip(&CURVE_INPUTS) {
-                        *part = self.table.at(field, row).to_bits();
-                    }
-                    let hash = key.iter().fold(0, |hash, &part| mix(hash ^ part).rotate_left(29));
-                    curves.number(key, hash)
+            if number == NONE {
+                number = self.number_curve(&mut curves, row);
+                if number as usize == first.len() {
+                    first.push(row);
                 }
-            };
-            if number as usize == first.len() {
-                first.push(row);
             }
             self.rows[row].curve = number;
-            previous = Some(row);
         }
         first
+    }
+
+    fn number_curve(&self, curves: &mut Interner<[u64; 8]>, row: usize) -> u32 {
+        let mut key = [u64::from(self.table.replica[row]); 8];
+        for (part, &field) in key[1..].iter_mut().zip(&CURVE_INPUTS) {
+            *part = self.table.at(field, row).to_bits();
+        }
+        curves.number(key, key.iter().fold(0, |hash, &part| mix(hash ^ part).rotate_left(29)))
     }
 
     fn chart_curves(&mut self) {
@@ -313,23 +329,23 @@ impl<'a> Block<'a> {
             if row.status != Status::Ok {
                 continue;
             }
-            let compute = self.compute[row.curve as usize];
-            let mut found = [compute; LIMITS];
+            let compute = &self.compute[row.curve as usize];
             row.rates[Limit::Compute as usize] = compute.rate;
             row.evaluations = compute.evaluations + 1.0;
             row.converged = compute.converged;
             for (limit, (of_row, all)) in BOUNDED.iter().zip(limits) {
                 if of_row[index] != NONE {
-                    let one = all[of_row[index] as usize];
-                    found[*limit as usize] = one;
+                    let one = &all[of_row[index] as usize];
                     row.rates[*limit as usize] = one.rate;
                     row.evaluations += one.evaluations;
                     row.converged &= one.converged;
                 }
             }
             row.verdict = Verdict::new(&mut row.rates, cap);
-            let known = if row.verdict.smallest == Limit::Utilization { row.verdict.sustained } else { row.verdict.smallest };
-            row.decoding = found[known as usize].decoding;
+            let inverted = row.verdict.smallest == Limit::Utilization;
+            let known = if inverted { row.verdict.sustained } else { row.verdict.smallest };
+            let place = BOUNDED.iter().position(|&limit| limit == known);
+            row.decoding = place.map_or(compute.decoding, |at| limits[at].1[limits[at].0[index] as usize].decoding);
             if row.verdict.rate == 0.0 {
                 row.status = Status::SloUnreachable;
             }
@@ -390,7 +406,8 @@ impl<'a> Block<'a> {
         for row in &mut self.rows {
             if row.status == Status::Ok {
                 let spot = &self.spots[row.spot as usize];
-                let finite = [row.verdict.rate, spot.ttft, spot.cycle, spot.kv, spot.tpot].iter().all(|x| x.is_finite());
+                let finite =
+                    [row.verdict.rate, spot.ttft, spot.cycle, spot.kv, spot.tpot].iter().all(|x| x.is_finite());
                 if !(row.converged && finite && spot.decoding > 0.0) {
                     row.status = Status::NotConverged;
                 }
@@ -398,79 +415,89 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Fills one column from the rows that have an answer to it; NaN elsewhere.
-    fn put(&self, cells: &mut Cells, field: Answer, has: fn(Status) -> bool, value: impl Fn(usize, &Row) -> f64) {
-        for ((index, row), cell) in self.rows.iter().enumerate().zip(cells.fields[field as usize].iter_mut()) {
-            *cell = if has(row.status) { value(index, row) } else { f64::NAN };
-        }
-    }
-
-    fn replica(&self, row: usize) -> &Replica {
+    fn replica(&self, row: usize) -> &'a Replica {
         &self.replicas[self.table.replica[row] as usize]
     }
 
-    fn put_limits(&self, cells: &mut Cells) {
-        for (limit, &answer) in RATE_ANSWERS.iter().enumerate() {
-            self.put(cells, answer, Status::has_limits, |_, row| row.rates[limit]);
-        }
-        self.put(cells, Answer::MaxRate, Status::has_limits, |_, row| row.verdict.rate);
-        self.put(cells, Answer::KvPool, Status::has_limits, |_, row| row.kv_pool);
-        self.put(cells, Answer::NaiveRate, Status::has_limits, |index, row| {
-            let context = self.table.at(Input::Isl, index) + 0.5 * self.table.at(Input::Osl, index);
-            row.kv_pool / (context * self.idle_e2e[row.curve as usize])
-        });
-        self.put(cells, Answer::WeightBytes, Status::has_replica, |index, _| self.replica(index).weight_bytes);
-        self.put(cells, Answer::TpotFloor, Status::has_replica, |index, _| self.replica(index).tpot_floor_s);
-        self.put(cells, Answer::Gpus, Status::has_replica, |index, _| self.replica(index).gpus);
-        let code = |row: &Row, limit: Option<Limit>| match limit {
-            Some(limit) if row.status.has_limits() => limit as u8,
-            _ => NO_LIMIT,
-        };
-        for (row, (binding, next)) in self.rows.iter().zip(cells.binding.iter_mut().zip(cells.next.iter_mut())) {
-            *binding = code(row, Some(row.verdict.binding));
-            *next = code(row, row.verdict.next);
+    fn write(&self, cells: &mut Cells) {
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut out = Writer { cells, index };
+            self.write_replica(&mut out, row);
+            self.write_limits(&mut out, row);
+            let spot = if row.status.is_solved() { &self.spots[row.spot as usize] } else { &Spot::NOWHERE };
+            self.write_operating_point(&mut out, row, spot);
+            self.write_money(&mut out, row);
         }
     }
 
-    fn put_operating_points(&self, cells: &mut Cells) {
-        let mut put = |field, value: &dyn Fn(usize, &Row, &Spot) -> f64| {
-            self.put(cells, field, Status::is_solved, |index, row| value(index, row, &self.spots[row.spot as usize]));
-        };
-        put(Answer::InFlight, &|_, row, spot| row.verdict.rate * spot.e2e);
-        put(Answer::Running, &|_, _, spot| spot.running);
-        put(Answer::Decoding, &|_, _, spot| spot.decoding);
-        put(Answer::TtftMean, &|_, _, spot| spot.ttft);
-        put(Answer::TpotMean, &|_, _, spot| spot.tpot);
-        put(Answer::TpotTokenMean, &|_, _, spot| spot.tpot_token);
-        put(Answer::E2eMean, &|_, _, spot| spot.e2e);
-        put(Answer::PrefillShare, &|_, _, spot| spot.prefill_share);
-        put(Answer::Utilization, &|_, row, _| row.verdict.rate / row.rates[row.verdict.sustained as usize]);
-        put(Answer::KvInFlight, &|_, _, spot| spot.kv);
-        put(Answer::KvUse, &|_, row, spot| spot.kv / row.kv_pool);
-        put(Answer::OutputTokens, &|index, row, _| row.verdict.rate * self.table.at(Input::Osl, index));
-        put(Answer::OutputTokensPerGpu, &|index, row, _| {
-            row.verdict.rate * self.table.at(Input::Osl, index) / self.replica(index).gpus
-        });
-        put(Answer::Iterations, &|_, row, _| row.evaluations);
-        put(Answer::Residual, &|_, row, spot| (row.verdict.rate * spot.cycle / spot.decoding - 1.0).abs());
+    fn write_replica(&self, out: &mut Writer, row: &Row) {
+        let replica = if row.status.has_replica() { self.replica(out.index) } else { Replica::UNKNOWN };
+        out.set(Answer::WeightBytes, replica.weight_bytes);
+        out.set(Answer::TpotFloor, replica.tpot_floor_s);
+        out.set(Answer::Gpus, replica.gpus);
+        out.set(Answer::Cost, replica.gpus * self.table.at(Input::Price, out.index));
     }
 
-    fn put_money(&self, cells: &mut Cells) {
-        let cost = |index: usize| self.replica(index).gpus * self.table.at(Input::Price, index);
-        let per_request = |index: usize, row: &Row| cost(index) / (HOUR_S * row.verdict.rate);
-        self.put(cells, Answer::Cost, Status::has_replica, |index, _| cost(index));
-        self.put(cells, Answer::RequestsPerUsd, Status::is_solved, |index, row| 1.0 / per_request(index, row));
-        self.put(cells, Answer::UsdPerMtokOutput, Status::is_solved, |index, row| {
-            per_request(index, row) / self.table.at(Input::Osl, index) * MILLION_TOKENS
-        });
-        self.put(cells, Answer::UsdPerMtokTotal, Status::is_solved, |index, row| {
-            let tokens = self.table.at(Input::Isl, index) + self.table.at(Input::Osl, index);
-            per_request(index, row) / tokens * MILLION_TOKENS
-        });
-        for ((index, row), status) in self.rows.iter().enumerate().zip(cells.status.iter_mut()) {
-            let unpriced = row.status == Status::Ok && cost(index).is_nan();
-            *status = if unpriced { Status::NoPrice } else { row.status } as u8;
+    fn write_limits(&self, out: &mut Writer, row: &Row) {
+        let known = row.status.has_limits();
+        let or_null = |value: f64| if known { value } else { f64::NAN };
+        for (answer, rate) in RATE_ANSWERS.into_iter().zip(row.rates) {
+            out.set(answer, or_null(rate));
         }
+        let context = self.table.at(Input::Isl, out.index) + 0.5 * self.table.at(Input::Osl, out.index);
+        let idle = if known { self.idle_e2e[row.curve as usize] } else { f64::NAN };
+        out.set(Answer::MaxRate, or_null(row.verdict.rate));
+        out.set(Answer::KvPool, or_null(row.kv_pool));
+        out.set(Answer::NaiveRate, row.kv_pool / (context * idle));
+        let code = |limit: Option<Limit>| limit.filter(|_| known).map_or(NO_LIMIT, |limit| limit as u8);
+        out.cells.binding[out.index] = code(Some(row.verdict.binding));
+        out.cells.next[out.index] = code(row.verdict.next);
+    }
+
+    fn write_operating_point(&self, out: &mut Writer, row: &Row, spot: &Spot) {
+        let solved = row.status.is_solved();
+        let rate = if solved { row.verdict.rate } else { f64::NAN };
+        let output = rate * self.table.at(Input::Osl, out.index);
+        out.set(Answer::InFlight, rate * spot.e2e);
+        out.set(Answer::Running, spot.running);
+        out.set(Answer::Decoding, spot.decoding);
+        out.set(Answer::TtftMean, spot.ttft);
+        out.set(Answer::TpotMean, spot.tpot);
+        out.set(Answer::TpotTokenMean, spot.tpot_token);
+        out.set(Answer::E2eMean, spot.e2e);
+        out.set(Answer::PrefillShare, spot.prefill_share);
+        out.set(Answer::Utilization, rate / row.rates[row.verdict.sustained as usize]);
+        out.set(Answer::KvInFlight, spot.kv);
+        out.set(Answer::KvUse, spot.kv / row.kv_pool);
+        out.set(Answer::OutputTokens, output);
+        out.set(Answer::OutputTokensPerGpu, output / self.replica(out.index).gpus);
+        out.set(Answer::Iterations, if solved { row.evaluations } else { f64::NAN });
+        out.set(Answer::Residual, (rate * spot.cycle / spot.decoding - 1.0).abs());
+    }
+
+    fn write_money(&self, out: &mut Writer, row: &Row) {
+        let (isl, osl) = (self.table.at(Input::Isl, out.index), self.table.at(Input::Osl, out.index));
+        let cost = self.replica(out.index).gpus * self.table.at(Input::Price, out.index);
+        let rate = if row.status.is_solved() { row.verdict.rate } else { f64::NAN };
+        let usd_per_request = cost / (HOUR_S * rate);
+        out.set(Answer::RequestsPerUsd, 1.0 / usd_per_request);
+        out.set(Answer::UsdPerMtokOutput, usd_per_request / osl * MILLION_TOKENS);
+        out.set(Answer::UsdPerMtokTotal, usd_per_request / (isl + osl) * MILLION_TOKENS);
+        let unpriced = row.status == Status::Ok && cost.is_nan();
+        out.cells.status[out.index] = if unpriced { Status::NoPrice } else { row.status } as u8;
+    }
+}
+
+/// The cells of one row.
+struct Writer<'a, 'b> {
+    cells: &'a mut Cells<'b>,
+    index: usize,
+}
+
+impl Writer<'_, '_> {
+    #[inline]
+    fn set(&mut self, field: Answer, value: f64) {
+        self.cells.fields[field as usize][self.index] = value;
     }
 }
 

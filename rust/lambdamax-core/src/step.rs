@@ -55,9 +55,7 @@ impl<R: Real> StepCosts<R> {
     /// A pure decode step of `decoding` sequences that read `context` tokens, beside its GEMMs [s].
     #[inline(always)]
     pub fn decode_rest<D: Real>(&self, lift: impl Fn(R) -> D, decoding: D, context: D) -> D {
-        lift(self.fixed)
-            + lift(self.per_sequence + self.per_token) * decoding
-            + lift(self.per_context_token) * context
+        lift(self.fixed) + lift(self.per_sequence + self.per_token) * decoding + lift(self.per_context_token) * context
     }
 }
 

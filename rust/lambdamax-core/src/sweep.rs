@@ -142,7 +142,8 @@ impl<'a> GridSweep<'a> {
         }
         let total = (stop - start) as usize;
         let mut all = GridColumns { inputs: zeroed(INPUTS, total), answers: Columns::zeroed(total) };
-        let blocks = blocks_of(&mut all.inputs, BLOCK_ROWS).into_par_iter().zip(all.answers.blocks(BLOCK_ROWS));
+        let blocks =
+            blocks_of::<INPUTS>(&mut all.inputs, BLOCK_ROWS).into_par_iter().zip(all.answers.blocks(BLOCK_ROWS));
         blocks.enumerate().for_each(|(block, (mut inputs, mut cells))| {
             let rows = self.rows(start + (block * BLOCK_ROWS) as u64, cells.status.len());
             for (cells, column) in inputs.iter_mut().zip(&rows.fields) {

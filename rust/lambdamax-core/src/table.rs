@@ -33,7 +33,7 @@ pub struct Columns {
 #[derive(Debug, Default)]
 pub struct Cells<'a> {
     /// One slice for each `Answer`.
-    pub fields: Vec<&'a mut [f64]>,
+    pub fields: [&'a mut [f64]; ANSWERS],
     /// Status codes.
     pub status: &'a mut [u8],
     /// Codes of the binding limits.
@@ -47,24 +47,23 @@ pub fn zeroed(count: usize, rows: usize) -> Vec<Vec<f64>> {
     (0..count).map(|_| vec![0.0; rows]).collect()
 }
 
-/// Cuts columns into blocks of at most `block` rows; one vector of slices for each block.
-pub fn blocks_of(columns: &mut [Vec<f64>], block: usize) -> Vec<Vec<&mut [f64]>> {
-    let count = columns.len();
+/// Cuts columns into blocks of at most `block` rows; one array of slices for each block.
+pub fn blocks_of<const N: usize>(columns: &mut [Vec<f64>], block: usize) -> Vec<[&mut [f64]; N]> {
     let rows = columns.first().map_or(0, Vec::len);
-    let mut blocks: Vec<Vec<&mut [f64]>> = (0..rows.div_ceil(block)).map(|_| Vec::with_capacity(count)).collect();
-    for column in columns {
+    let mut blocks: Vec<[&mut [f64]; N]> =
+        (0..rows.div_ceil(block)).map(|_| std::array::from_fn(|_| Default::default())).collect();
+    for (place, column) in columns.iter_mut().enumerate() {
         for (cells, slice) in blocks.iter_mut().zip(column.chunks_mut(block)) {
-            cells.push(slice);
+            cells[place] = slice;
         }
     }
     blocks
 }
 
 /// What holds where a point gives no value; SLOs and price have no default and stay NaN.
-fn default_of(replica: &Replica, field: Input, prefix_tokens: f64) -> f64 {
+fn default_of(replica: &Replica, field: Input) -> f64 {
     match field {
-        Input::IslCv | Input::OslCv | Input::PrefixTokens => 0.0,
-        Input::PrefixHitShare => f64::from(u8::from(prefix_tokens > 0.0)),
+        Input::IslCv | Input::OslCv | Input::PrefixTokens | Input::PrefixHitShare => 0.0,
         Input::Seats => replica.defaults.max_num_seqs,
         Input::Budget => replica.defaults.max_num_batched_tokens,
         Input::MemoryUtilization => replica.defaults.memory_utilization,
@@ -72,6 +71,12 @@ fn default_of(replica: &Replica, field: Input, prefix_tokens: f64) -> f64 {
         Input::ReservedBytes => replica.defaults.reserved_bytes,
         Input::UtilizationCap => DEFAULT_UTILIZATION_CAP,
         Input::Isl | Input::Osl | Input::SloTtft | Input::SloTpot | Input::SloE2e | Input::Price => f64::NAN,
+    }
+}
+
+fn mark_changes<T>(changed: &mut [bool], column: &[T], bits: impl Fn(&T) -> u64) {
+    for (mark, pair) in changed.iter_mut().skip(1).zip(column.windows(2)) {
+        *mark |= bits(&pair[0]) != bits(&pair[1]);
     }
 }
 
@@ -95,15 +100,32 @@ impl Rows {
 
     /// Puts defaults where a value is NaN; replica indices must be inside the table.
     pub fn fill_defaults(&mut self, replicas: &[Replica]) {
+        let alike = self.replica.iter().all(|&index| index == self.replica[0]);
         for field in Input::ALL {
-            let (before, rest) = self.fields.split_at_mut(field as usize);
-            let prefix = before.get(Input::PrefixTokens as usize);
-            for (row, value) in rest[0].iter_mut().enumerate() {
-                if value.is_nan() {
-                    let prefix_tokens = prefix.map_or(0.0, |column| column[row]);
-                    *value = default_of(&replicas[self.replica[row] as usize], field, prefix_tokens);
+            if matches!(field, Input::PrefixHitShare) {
+                self.fill_hit_share();
+                continue;
+            }
+            let column = &mut self.fields[field as usize];
+            if alike && !column.is_empty() {
+                let default = default_of(&replicas[self.replica[0] as usize], field);
+                column.iter_mut().for_each(|value| *value = if value.is_nan() { default } else { *value });
+            } else {
+                for (value, &index) in column.iter_mut().zip(&self.replica) {
+                    if value.is_nan() {
+                        *value = default_of(&replicas[index as usize], field);
+                    }
                 }
             }
+        }
+    }
+
+    /// A given prefix is shared by every prompt unless the row says otherwise; without a prefix nothing is.
+    fn fill_hit_share(&mut self) {
+        let (before, rest) = self.fields.split_at_mut(Input::PrefixHitShare as usize);
+        for (share, &prefix) in rest[0].iter_mut().zip(&before[Input::PrefixTokens as usize]) {
+            let default = if prefix > 0.0 { 1.0 } else { 0.0 };
+            *share = if share.is_nan() { default } else { *share };
         }
     }
 
@@ -125,10 +147,20 @@ impl Rows {
     /// A copy of some rows.
     pub fn slice(&self, start: usize, rows: usize) -> Self {
         let cut = |column: &Vec<f64>| column[start..start + rows].to_vec();
-        Self {
-            replica: self.replica[start..start + rows].to_vec(),
-            fields: self.fields.iter().map(cut).collect(),
+        Self { replica: self.replica[start..start + rows].to_vec(), fields: self.fields.iter().map(cut).collect() }
+    }
+
+    /// Rows whose replica or some of these inputs differ from the row before; the first row always does.
+    pub fn changes(&self, inputs: &[Input]) -> Vec<bool> {
+        let mut changed = vec![false; self.len()];
+        if let Some(first) = changed.first_mut() {
+            *first = true;
         }
+        mark_changes(&mut changed, &self.replica, |value| u64::from(*value));
+        for &input in inputs {
+            mark_changes(&mut changed, &self.fields[input as usize], |value| value.to_bits());
+        }
+        changed
     }
 
     /// KV pool of a row [tokens].
@@ -142,7 +174,7 @@ impl Rows {
         match replica.feasibility {
             Feasibility::Unsupported => Status::Unsupported,
             Feasibility::InvalidParallelism => Status::InvalidParallelism,
-            Feasibility::Possible if !self.inside_model(row) => Status::NotConverged,
+            Feasibility::Possible if !self.workload_inside_model(row) => Status::NotConverged,
             Feasibility::Possible => {
                 let prefix = (self.at(Input::PrefixTokens, row) / BLOCK_TOKENS).floor() * BLOCK_TOKENS;
                 let shared = if self.at(Input::PrefixHitShare, row) > 0.0 { prefix } else { 0.0 };
@@ -152,17 +184,23 @@ impl Rows {
         }
     }
 
-    /// Whether every input lies where the formulas hold.
-    fn inside_model(&self, row: usize) -> bool {
+    fn workload_inside_model(&self, row: usize) -> bool {
         let get = |field| self.at(field, row);
         let at_least_one = [Input::Isl, Input::Seats, Input::Budget].iter().all(|&f| get(f) >= 1.0);
-        let not_negative = [Input::IslCv, Input::OslCv, Input::PrefixTokens, Input::PrefixHitShare, Input::ReservedBytes];
+        let not_negative =
+            [Input::IslCv, Input::OslCv, Input::PrefixTokens, Input::PrefixHitShare, Input::ReservedBytes];
         at_least_one
             && get(Input::Osl) > 1.0
-            && get(Input::UtilizationCap) > 0.0
             && get(Input::PrefixHitShare) <= 1.0
             && not_negative.iter().all(|&f| get(f) >= 0.0)
-            && [Input::SloTtft, Input::SloTpot, Input::SloE2e].iter().all(|&f| get(f).is_nan() || get(f) > 0.0)
+    }
+
+    /// Whether SLOs, utilization cap and price lie where the formulas hold.
+    pub fn goals_inside_model(&self, row: usize) -> bool {
+        let get = |field| self.at(field, row);
+        let slos = [Input::SloTtft, Input::SloTpot, Input::SloE2e];
+        get(Input::UtilizationCap) > 0.0
+            && slos.iter().all(|&f| get(f).is_nan() || get(f) > 0.0)
             && (get(Input::Price).is_nan() || get(Input::Price) >= 0.0)
     }
 }
@@ -170,12 +208,7 @@ impl Rows {
 impl Columns {
     /// Columns of zeros, to be written block by block.
     pub fn zeroed(rows: usize) -> Self {
-        Self {
-            fields: zeroed(ANSWERS, rows),
-            status: vec![0; rows],
-            binding: vec![0; rows],
-            next: vec![0; rows],
-        }
+        Self { fields: zeroed(ANSWERS, rows), status: vec![0; rows], binding: vec![0; rows], next: vec![0; rows] }
     }
 
     /// The cells of each block of at most `block` rows.

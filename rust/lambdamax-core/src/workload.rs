@@ -104,7 +104,7 @@ impl PromptLaw {
 
     fn node(&self, j: usize) -> (Lanes, Lanes) {
         let (x, weight) = HERMITE[j / 2];
-        let x = if j % 2 == 0 { x } else { -x };
+        let x = if j.is_multiple_of(2) { x } else { -x };
         let length = (self.log_mean + self.log_scale * Lanes::splat(x)).exp();
         let alone = if j == 0 { 1.0 } else { 0.0 };
         (

@@ -56,7 +56,8 @@ pub fn replicas(columns: &Bound<'_, PyDict>) -> PyResult<Vec<Replica>> {
         check_length(name, values.len(), rows)?;
     }
     let read = |row: usize| {
-        let get = |name: &'static str| fields.iter().find(|field| field.0 == name).map_or(f64::NAN, |field| field.1[row]);
+        let get =
+            |name: &'static str| fields.iter().find(|field| field.0 == name).map_or(f64::NAN, |field| field.1[row]);
         Replica::read(&get).map_err(|source| bad_call(CoreError::Row { row, source: Box::new(source) }))
     };
     (0..rows).map(read).collect()

@@ -20,7 +20,9 @@ mod _engine {
     use pyo3::prelude::*;
     use pyo3::types::{PyDict, PyTuple};
 
-    use crate::convert::{bad_call, codes, column, floats, on_threads, point_columns, put_answers, put_columns, replicas};
+    use crate::convert::{
+        bad_call, codes, column, floats, on_threads, point_columns, put_answers, put_columns, replicas,
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -69,7 +71,8 @@ mod _engine {
         /// Sizes that follow from the facts, as arrays; `feasible` is 1 where an engine would start the replica.
         fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
             let out = PyDict::new(py);
-            let facts: [(&str, fn(&Replica) -> f64); 9] = [
+            type Fact = fn(&Replica) -> f64;
+            let facts: [(&str, Fact); 9] = [
                 ("weight_bytes", |r| r.weight_bytes),
                 ("weight_shard_bytes", |r| r.weight_shard_bytes),
                 ("weight_read_bytes", |r| r.weight_read_bytes),

@@ -1,0 +1,54 @@
+# The project's menu. `make` lists it.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock pyproject.toml
+
+export OPENBLAS_NUM_THREADS ?= 1
+
+.PHONY: help quickstart check setup build rust-test test lint types bench clean
+
+help: ## show this menu
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: setup ## set up, sweep a million points, rank them, explain one
+	$(BIN)/lambdamax sweep sweeps/quickstart.toml --out out/quickstart
+	$(BIN)/lambdamax frontier out/quickstart --by isl_tokens,osl_tokens,slo_tpot_s --rows 12 --out out/quickstart-frontier.parquet
+
+check: setup lint types rust-test test ## set up and pass every test
+
+setup: $(VENV)/.ready ## make the virtual environment and a release build in it
+
+$(VENV)/.ready: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+build: ## rebuild the extension after a change in rust/
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+
+lint: setup ## formatting and lints, warnings are errors
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	$(BIN)/ruff check python tests benches
+	$(BIN)/ruff format --check python tests benches
+
+types: setup ## mypy strict, and the stub against the extension
+	$(BIN)/mypy
+	MYPYPATH=python $(BIN)/python -m mypy.stubtest lambdamax._engine
+
+rust-test: ## tests of the Rust crates
+	cargo test --workspace --locked
+
+test: setup ## tests of the Python package
+	$(BIN)/python -m pytest
+
+bench: setup ## every benchmark, each with its rival in the same run (see benches/README.md)
+	$(BIN)/python -m pip install --quiet '.[bench]'
+	for script in benches/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean: ## remove what builds and runs leave behind
+	rm -rf $(VENV) target out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f python/lambdamax/_engine.*.so

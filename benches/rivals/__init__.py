@@ -1,0 +1,1 @@
+"""The same equations solved with other tools, as well as we can with each."""

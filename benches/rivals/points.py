@@ -1,0 +1,69 @@
+"""What engine and rivals are given: points, and a grid whose SLO axes share curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lambdamax import _engine
+from lambdamax.catalog import ReplicaRow
+from rivals.coefficients import Floats, coefficients
+
+
+@dataclass(frozen=True)
+class Points:
+    """Replicas by row, and points: the replica of each and its inputs by the engine's names (NaN: not given)."""
+
+    rows: tuple[ReplicaRow, ...]
+    replica: NDArray[np.uint32]
+    fields: dict[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.replica)
+
+    @cached_property
+    def replicas(self) -> _engine.Replicas:
+        """The replicas as the engine takes them."""
+        table = {name: np.array([row.fields[name] for row in self.rows]) for name in _engine.REPLICA_FIELDS}
+        return _engine.Replicas(table)
+
+    @cached_property
+    def table(self) -> Floats:
+        """The replicas as the rivals take them, one row of coefficients each."""
+        return np.array([coefficients(row.fields) for row in self.rows])
+
+    def take(self, chosen: NDArray[np.intp] | slice) -> Self:
+        """Some of the points."""
+        return replace(
+            self, replica=self.replica[chosen], fields={name: values[chosen] for name, values in self.fields.items()}
+        )
+
+
+@dataclass(frozen=True)
+class SharedGrid:
+    """A grid with SLO axes last: `curves` points of everything else, each with the product of the SLO values."""
+
+    curves: Points
+    axes: tuple[tuple[str, Floats], ...]
+    prices: Floats
+    slos: dict[str, Floats]
+
+    def __len__(self) -> int:
+        return len(self.curves) * self.width
+
+    @property
+    def width(self) -> int:
+        """Rows that share a curve."""
+        return int(np.prod([len(values) for values in self.slos.values()]))
+
+    @cached_property
+    def flat(self) -> Points:
+        """Every row as a point of its own, in the order of the grid."""
+        fields = {name: np.repeat(values, self.width) for name, values in self.curves.fields.items()}
+        for name, values in zip(self.slos, np.meshgrid(*self.slos.values(), indexing="ij"), strict=True):
+            fields[name] = np.tile(values.ravel(), len(self.curves))
+        return Points(self.curves.rows, np.repeat(self.curves.replica, self.width), fields)
