@@ -65,7 +65,9 @@ def shared_grid(isl_count: int, osl_count: int, *, cv: float = 0.0) -> SharedGri
     gpus, dtypes = ("h100-sxm", "h200-sxm", "b200-sxm", "mi300x"), ("bf16", "fp8")
     catalog = load_catalog()
     combinations = list(product(gpus, TP, dtypes))
-    rows = tuple(catalog.replica(MODELS[0], gpu, tp, dtype, "bf16", "vllm", "default") for gpu, tp, dtype in combinations)
+    rows = tuple(
+        catalog.replica(MODELS[0], gpu, tp, dtype, "bf16", "vllm", "default") for gpu, tp, dtype in combinations
+    )
     isl, osl = np.round(np.geomspace(128, 16384, isl_count)), np.round(np.geomspace(32, 2048, osl_count))
     slos = {
         "slo_ttft_s": np.array([0.25, 0.5, 1.0, 2.0]),

@@ -1,6 +1,6 @@
 """The capacity of many points in NumPy: vectorised safeguarded Newton in B on the explicit curve, block by block.
 
-The method is the engine's own, which is the best we know: every curve is looked at in six places, the peak of lambda(B)
+The method is that of the engine, the best we know: every curve is looked at in six places, the peak of lambda(B)
 is found where it falls, each limit's root starts from the cubic through its bracket and takes about two Newton steps with
 exact slopes, and points that have settled are dropped. Powers are exp(q*log(x)), which NumPy does faster than pow, and
 a block of points is small enough for the cache.
@@ -29,6 +29,7 @@ NODES: Final = 16
 # Points that go through the phases together, and points of one evaluation, which stay in the cache.
 STRETCH_POINTS: Final = {1: 65536, NODES: 16384}
 BLOCK_POINTS: Final = {1: 8192, NODES: 2048}
+SHARED_CURVES: Final = 256
 SETTLED_STEP: Final = 1e-5
 CLOSED_BRACKET: Final = 1e-10
 JUMP: Final = 2e-11
@@ -183,7 +184,9 @@ class Curves:
         """One limit's quantity over its bound, less one, and lambda; `inverse` is 1/bound, or the rate for `rate`."""
         found = [block._excess(b[chosen], limit, inverse[chosen]) for chosen, block in self.blocks()]
         excess, rate = zip(*found, strict=True)
-        return Dual(*map(np.concatenate, zip(*excess, strict=True))), Dual(*map(np.concatenate, zip(*rate, strict=True)))
+        return Dual(*map(np.concatenate, zip(*excess, strict=True))), Dual(
+            *map(np.concatenate, zip(*rate, strict=True))
+        )
 
     def _excess(self, b: Floats, limit: str, inverse: Floats) -> tuple[Dual, Dual]:
         if limit == "rate":
@@ -216,7 +219,9 @@ class Curves:
         iteration_slope = (step.slope - iteration * left.slope) / left.value
         down = left.value * (1.0 + share)
         more = at.rate.value * square.value / down
-        more_slope = (at.rate.slope * square.value + at.rate.value * square.slope - more * 2 * share * left.slope) / down
+        more_slope = (
+            at.rate.slope * square.value + at.rate.value * square.slope - more * 2 * share * left.slope
+        ) / down
         seen = Dual(iteration + more, iteration_slope + more_slope)
         riders = Dual(share * seen.value, share * seen.slope - left.slope * seen.value)
         chunks = self.mean(at.chunks)
@@ -556,19 +561,23 @@ def solve_stretch(points: Points, chosen: slice, nodes: int) -> Answers:
     capped = np.flatnonzero((verdict.smallest == 6) & (verdict.rate > 0.0))
     if len(capped):
         b[capped] = inverted(chart.curves.take(capped), verdict.rate[capped], b[capped])
-    state = chart.curves.at(b)
-    operating = {
+    return answers(part, table, verdict, operating_point(chart.curves, b), chart.probes[0].e2e_slo.value)
+
+
+def operating_point(its: Curves, b: Floats) -> Answers:
+    """What the answers say of one B, and the cycle."""
+    state = its.at(b)
+    return {
         "decoding": b,
         "running": state.seats.value,
         "prefill_share": 1.0 - state.left,
         "ttft_mean_s": state.ttft_slo.value,
         "tpot_mean_s": state.tpot_slo.value,
-        "tpot_token_mean_s": state.cycle.value / chart.curves.d1,
+        "tpot_token_mean_s": state.cycle.value / its.d1,
         "e2e_mean_s": state.e2e_slo.value,
         "kv_in_flight_tokens": state.kv_pool.value,
         "cycle": state.cycle.value,
     }
-    return answers(part, table, verdict, operating, chart.probes[0].e2e_slo.value)
 
 
 class Verdict(NamedTuple):
@@ -643,3 +652,65 @@ def answers(points: Points, table: Floats, verdict: Verdict, operating: Answers,
             "usd_per_mtok_output": per_request / osl * 1e6,
             "usd_per_mtok_total": per_request / (isl + osl) * 1e6,
         }
+
+
+# Rows that share curves
+
+
+def solve_shared(grid: SharedGrid) -> Answers:
+    """All answers of a grid, from one chart, root and operating point for all rows that share it.
+
+    Rows are then broadcast and gathered from the table of the 17 operating points of their curve.
+    """
+    size = SHARED_CURVES
+    parts = [_solve_shared(grid, slice(start, start + size)) for start in range(0, len(grid.curves), size)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _solve_shared(grid: SharedGrid, chosen: slice) -> Answers:
+    part, table = grid.curves.take(chosen), grid.curves.table
+    chart = Chart.of(curves(table, part, NODES if part.fields["isl_cv"].any() else 1))
+    roots = _shared_roots(grid, part, chart)
+    caps = grid.slos["utilization_cap"]
+    digits = np.indices([len(values) for values in grid.slos.values()]).reshape(len(grid.slos), -1)
+    first = np.cumsum([0, *(len(found) for found in roots)])
+    places = _places(first, digits)
+    rates = np.array([one.rate for found in roots for one in found])
+    row_rates = rates[places].transpose(0, 2, 1).reshape(len(places), -1)
+    verdict = judge(row_rates, np.tile(caps[digits[3]], len(part)))
+    states = _shared_states(chart, roots, caps, rates)
+    slots = np.vstack([places, first[-1] + digits[3]])
+    slot = slots[verdict.smallest, np.tile(np.arange(slots.shape[1]), len(part))]
+    curve = np.repeat(np.arange(len(part)), slots.shape[1])
+    operating = {name: values[slot, curve] for name, values in states.items()}
+    width = grid.width
+    rows = grid.flat.take(slice(chosen.start * width, chosen.stop * width))
+    return answers(rows, table, verdict, operating, np.repeat(chart.probes[0].e2e_slo.value, width))
+
+
+def _places(first: Indices, digits: Indices) -> Indices:
+    """Where the root of each limit is, for each combination of the SLO values; `first` is a limit's first root."""
+    ttft, tpot, e2e, _ = digits
+    alone = np.zeros_like(ttft)
+    return first[:6, None] + np.array([alone, alone, alone, tpot, ttft, e2e])
+
+
+def _shared_roots(grid: SharedGrid, part: Points, chart: Chart) -> list[list[Found]]:
+    """The roots of every limit under every bound."""
+    full = np.full(len(part), 1.0)
+    pool = grid.curves.table[part.replica, COEFFICIENTS.index("pool_tokens")]
+    found = [[Found(chart.peak.rate.value, chart.peak.b)], [bounded(chart, "kv_pool", pool)]]
+    found.append([bounded(chart, "seats", part.fields["max_num_seqs"])])
+    for limit in ("tpot_slo", "ttft_slo", "e2e_slo"):
+        found.append([bounded(chart, limit, full * value) for value in grid.slos[f"slo_{limit[:-4]}_s"]])
+    return found
+
+
+def _shared_states(chart: Chart, roots: list[list[Found]], caps: Floats, rates: Floats) -> Answers:
+    """Every operating point that a row may have, as (slots, curves)."""
+    physical = rates[:3].argmin(axis=0)
+    b = [one.b for found in roots for one in found]
+    top, most = np.array(b[:3])[physical, np.arange(len(physical))], rates[:3].min(axis=0)
+    b += [inverted(chart.curves, cap * most, top) for cap in caps]
+    states = [operating_point(chart.curves, one) for one in b]
+    return {name: np.array([state[name] for state in states]) for name in states[0]}

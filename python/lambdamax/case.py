@@ -93,6 +93,12 @@ class Case:
         return (self.question.concurrency or math.nan) / (self.residence_s + self.question.think_time_s)
 
     @property
+    def clients_at_max_rate(self) -> float:
+        """Clients of a closed loop that the replica admits at the largest rate, rate·(W + Z); NaN in an open loop."""
+        think_s = math.nan if self.question.concurrency is None else self.question.think_time_s
+        return self.answer["max_rate_rps"] * (self.answer["e2e_mean_s"] + think_s)
+
+    @property
     def at_load(self) -> dict[str, float] | None:
         """The operating point at the load asked about, if any."""
         return None if self._loaded is None else self._loaded.numbers

@@ -315,7 +315,7 @@ class _Parts:
 
 def _catalogue_model(row: Row) -> Model:
     architecture, digest = read_config(DATA / row["config_file"])
-    published = float(row["published_parameters_1e9"]) * 1e9
+    published = float(round(float(row["published_parameters_1e9"]) * 1e9))
     return _model(
         architecture, row["name"], source=row["source_url"], date=row["source_date"], digest=digest, published=published
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from lambdamax.case import Case
 from lambdamax.units import number, quantity
+
+_BLOCK_TOKENS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def _memory(case: Case) -> Iterator[Step]:
     isl, osl = case.point("isl_tokens"), case.point("osl_tokens")
     context = f"ISL + OSL/2 = {number(isl)} + {number(osl / 2)}"
     yield Step("mean_context_tokens", "mean context", context, isl + osl / 2, "tokens")
+    yield from _cached(case)
     yield from _kv_in_flight(case)
     yield from _pool(case)
 
@@ -69,6 +73,22 @@ def _kv_per_token(case: Case) -> Step:
     sizes = "·".join(number(fields[name]) for name in ("layers", "kv_heads", "head_dim", "kv_bytes_per_element"))
     formula = f"2·layers·KV heads·head size·bytes = 2·{sizes}"
     return Step("kv_bytes_per_token", "KV per token", formula, case.facts["kv_bytes_per_token"], "B")
+
+
+def _cached(case: Case) -> Iterator[Step]:
+    """What a mean prompt finds in the cache: whole blocks, and never its last token."""
+    share, prefix, isl = (case.point(name) for name in ("prefix_hit_share", "prefix_tokens", "isl_tokens"))
+    if not share > 0:
+        return
+    found, of = (prefix, number(prefix)) if prefix else (share * isl, f"{number(share)}·{number(isl)}")
+    cached = _BLOCK_TOKENS * min(found // _BLOCK_TOKENS, (isl - 1) // _BLOCK_TOKENS)
+    yield Step("cached_tokens", "cached, of a hit", f"whole {_BLOCK_TOKENS}-token blocks of {of}", cached, "tokens")
+    hits = share if prefix else 1.0
+    left = f"ISL − hits·cached = {number(isl)} − {number(hits)}·{number(cached)}"
+    yield Step("computed_tokens", "computed, of a prompt", left, isl - hits * cached, "tokens")
+    if prefix:
+        once = "ISL + OSL/2 − cached; the shared blocks count once"
+        yield Step("held_by_a_hit_tokens", "held by a hit", once, isl + case.point("osl_tokens") / 2 - cached, "tokens")
 
 
 def _kv_in_flight(case: Case) -> Iterator[Step]:
@@ -131,6 +151,9 @@ def _full_model(case: Case) -> Iterator[Step]:
     yield Step("in_flight_at_max_rate", "L at the largest rate", in_flight, got["in_flight"], "requests")
     decoding = f"rate·(OSL − 1)·TPOT = {rate}·{osl}·{tpot}"
     yield Step("decoding_at_max_rate", "L_d at the largest rate", decoding, got["decoding"], "requests")
+    seconds = f"{quantity(got['e2e_mean_s'], 's')} + {quantity(case.question.think_time_s, 's')}"
+    clients = f"rate·(W + think time) = {rate}·({seconds})"
+    yield Step("clients_at_max_rate", "clients at that rate", clients, case.clients_at_max_rate, "clients")
 
 
 def _step(values: dict[str, float], name: str, label: str, formula: str, unit: str = "s") -> Step:

@@ -132,7 +132,7 @@ class OneReplica:
 
     def __init__(self, fields: Mapping[str, float]) -> None:
         """Compile the `fields` of a catalogue row."""
-        self._compiled = _engine.Replicas({name: np.array([fields[name]]) for name in _engine.REPLICA_FIELDS})
+        self._compiled = _engine.Replicas({name: np.array([fields[name]], dtype=np.float64) for name in _engine.REPLICA_FIELDS})
         self.facts = _first(self._compiled.facts())
 
     def solve(self, point: Mapping[str, float]) -> Answer:
@@ -140,8 +140,8 @@ class OneReplica:
         names = dict.fromkeys((*_engine.REPLICA_AXES, *_engine.PRICE_AXES))
         numbers = [name for name in _engine.POINT_FIELDS if name != _PRICE]
         axes = {**dict.fromkeys(names, 0.0), **{name: point.get(name, math.nan) for name in numbers}}
-        arrays = [(name, np.array([value])) for name, value in axes.items()]
-        price = np.array([point.get(_PRICE, math.nan)])
+        arrays = [(name, np.array([value], dtype=np.float64)) for name, value in axes.items()]
+        price = np.array([point.get(_PRICE, math.nan)], dtype=np.float64)
         solved = _engine.solve_grid(self._compiled, arrays, price, 0, 1, 1)
         return _answer({name: solved[name] for name in solved.keys() - names.keys()}, _engine.STATUSES)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from lambdamax.case import Case, Question, Value
 from lambdamax.chain import Step, chain
 from lambdamax.columns import point_columns
-from lambdamax.verdict import Mistake, mistakes, sustainable_rate_rps, verdict
+from lambdamax.verdict import Mistake, mistakes, near_compute, sustainable_rate_rps, verdict
 
 __all__ = ["Explanation", "Question", "explain"]
 
@@ -19,7 +19,10 @@ _CURVE_POINTS: Final = 12
 
 @dataclass(frozen=True)
 class Explanation:
-    """The answer to a `Question`; `columns` is the row that a sweep holds for the same point."""
+    """The answer to a `Question`; `columns` is the row that a sweep holds for the same point.
+
+    `near_compute` are the limits met so little before compute that compute is named in their place.
+    """
 
     question: Question
     columns: dict[str, Value]
@@ -28,6 +31,7 @@ class Explanation:
     one_number: dict[str, Any] | None
     mistakes: tuple[Mistake, ...]
     verdict: dict[str, str]
+    near_compute: tuple[str, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The columns, `at_rate`, `one_number`, `chain`, `mistakes` and `verdict`; SI units, null for none."""
@@ -45,7 +49,7 @@ def explain(question: Question) -> Explanation:
     """Solve `question`. Unknown names raise `CatalogError`; a point that has no answer has a `status` that says so."""
     case = Case(question)
     parts = (_columns(case), _at_rate(case), chain(case), _one_number(case), mistakes(case), verdict(case))
-    return Explanation(question, *parts)
+    return Explanation(question, *parts, near_compute(case))
 
 
 def _columns(case: Case) -> dict[str, Value]:
@@ -61,7 +65,11 @@ def _at_rate(case: Case) -> dict[str, Value] | None:
     """The load asked about: its status, what it does to the replica, and the FLOP/s that it would need."""
     if case.at_load is None:
         return None
-    asked = {"asked_rate_rps": plain(case.asked_rate_rps), "concurrency": case.question.concurrency}
+    asked = {
+        "asked_rate_rps": plain(case.asked_rate_rps),
+        "concurrency": case.question.concurrency,
+        "clients_at_max_rate": plain(case.clients_at_max_rate),
+    }
     point = {name: plain(value) for name, value in case.at_load.items() if name != "status"}
     one = case.one_number or {}
     flops = {name: plain(one.get(name, math.nan)) for name in ("prefill_share_of_peak", "implied_flop_utilization")}
@@ -83,7 +91,7 @@ def _one_number(case: Case) -> dict[str, Any] | None:
 def _curve(case: Case, one: dict[str, float]) -> list[dict[str, Value]]:
     """TPOT and L, with the held ratio and by the full model, at round rates up to the one that fills the pool."""
     step = _round_step(one["rate_at_kv_rps"])
-    rates = (step * k for k in range(1, _CURVE_POINTS))
+    rates = (float(f"{step * k:.12g}") for k in range(1, _CURVE_POINTS))
     return [_curve_point(case, rate) for rate in rates if rate <= one["rate_at_kv_rps"]]
 
 

@@ -44,8 +44,9 @@ def print_table(
 ) -> None:
     """A table without lines. Columns `text` are aligned left and, but for the first, may wrap; others are numbers."""
     lines = [tuple(row) for row in rows]
-    gap = 2 if sum(map(_widest, zip(headings, *lines, strict=True))) + 2 * len(headings) <= console.width else 1
-    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", show_edge=False)
+    width = sum(map(_widest, zip(headings, *lines, strict=True)))
+    gap = 1 if len(headings) + width < console.width < 2 * len(headings) + width else 2
+    table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", show_edge=False, pad_edge=False)
     left = set(text)
     for index, heading in enumerate(headings):
         wraps = index in left and index > 0
@@ -61,7 +62,7 @@ def _widest(cells: tuple[str, ...]) -> int:
 
 def print_pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
     """What and then the sentence about it, in two columns."""
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, show_edge=False)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, show_edge=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for label, text in pairs:
@@ -124,7 +125,9 @@ def _print_limits(found: Explanation, console: Console) -> None:
 def _limit_row(found: Explanation, limit: str) -> tuple[str, str, str]:
     rate = _value(found, RATE_OF_LIMIT[limit])
     marks = {found.columns["next_limit"]: "← binds next", found.columns["binding_limit"]: "← binds"}
-    return NAME_OF_LIMIT[limit], cell(rate, "req/s"), "not asked for" if math.isnan(rate) else marks.get(limit, "")
+    near = "just below compute" if limit in found.near_compute else ""
+    mark = "not asked for" if math.isnan(rate) else marks.get(limit, near)
+    return NAME_OF_LIMIT[limit], cell(rate, "req/s"), mark
 
 
 def _print_both_models(found: Explanation, console: Console) -> None:
@@ -183,12 +186,24 @@ def _print_operating_point(found: Explanation, console: Console) -> None:
     at = found.at_rate if (found.at_rate or {}).get("in_flight") is not None else None
     _section(console, "Operating point, full model")
     headings = ("", "at the largest rate", *(("at the load asked",) if at else ()))
-    print_table(console, headings, (_operating_row(found, at, *line) for line in _OPERATING))
+    lines = [_operating_row(found, at, *line) for line in _OPERATING]
+    print_table(console, headings, [*lines, *_load_rows(found, at)])
 
 
 def _operating_row(found: Explanation, at: dict[str, Any] | None, label: str, name: str, unit: str) -> tuple[str, ...]:
     asked = () if at is None else (cell(at["rate_rps" if name == "max_rate_rps" else name], unit),)
     return label, cell(_value(found, name), unit), *asked
+
+
+def _load_rows(found: Explanation, at: dict[str, Any] | None) -> Iterator[tuple[str, str, str]]:
+    """What only a load has: the wait for a seat, which TTFT and the whole request include, and clients."""
+    if at is None:
+        return
+    if at["status"] == "saturated":
+        yield "  of TTFT, wait for a seat", DASH, cell(at["seat_wait_s"], "s")
+        yield "  of in flight, without a seat", DASH, cell(at["waiting"], "")
+    if at["concurrency"] is not None:
+        yield "clients, rate·(W + think time)", cell(at["clients_at_max_rate"], ""), cell(at["concurrency"], "")
 
 
 def _print_chain(found: Explanation, console: Console) -> None:
@@ -207,7 +222,7 @@ def _print_mistakes(found: Explanation, console: Console) -> None:
 
 def _mistake(mistake: Mistake) -> tuple[str, str]:
     wrong, right = quantity(mistake.wrong, mistake.unit), quantity(mistake.right, mistake.unit)
-    return mistake.label, f"gives {wrong} for {right}: {mistake.why}"
+    return mistake.label, f"gives {wrong} in place of {right}: {mistake.why}"
 
 
 def _value(found: Explanation, name: str) -> float:

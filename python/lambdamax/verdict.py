@@ -21,6 +21,9 @@ RATE_OF_LIMIT: Final = {
     "e2e_slo": "rate_at_e2e_rps",
     "utilization": "rate_at_utilization_rps",
 }
+# The engine names compute where KV memory or seats are met within 10 % of it (docs/model.md section 7).
+_NEAR: Final = 0.9
+_PHYSICAL: Final = ("compute", "kv_pool", "seats")
 _VISIBLE: Final = 1e-3
 NAME_OF_LIMIT: Final = {
     "compute": "compute",
@@ -89,7 +92,9 @@ def _answer(case: Case) -> Iterator[tuple[str, str]]:
         yield from _limits(case, case.binding_limit)
     if case.status == "no_price":
         asked = case.question
-        yield "cost", f"no {asked.price_plan} price of {asked.gpu} from {asked.provider} is known"
+        who = "any provider" if asked.provider == "median" else asked.provider
+        known = f"no {asked.price_plan} price of {asked.gpu} from {who} is known"
+        yield "cost", f"{known}; say --usd-per-accelerator-hour, or another --price-plan or --provider"
 
 
 def _limits(case: Case, binding: str) -> Iterator[tuple[str, str]]:
@@ -98,17 +103,47 @@ def _limits(case: Case, binding: str) -> Iterator[tuple[str, str]]:
     at_most = f"{replica} serves at most {quantity(rate, 'req/s')}"
     never = f"no rate is low enough: even idle, {replica} misses the {NAME_OF_LIMIT[binding]}"
     yield "answer", at_most if rate > 0 else never
-    yield "what binds", f"{NAME_OF_LIMIT[binding]}: {_happens(case, binding)}"
+    yield "what binds", f"{NAME_OF_LIMIT[binding]}: {_happens(case, binding)}{_met_before(case, binding)}"
     yield "to change it", _CHANGES[binding]
     if case.next_limit is not None:
-        yield "binds next", _next(case, case.next_limit, rate)
+        yield "binds next", _next(case, binding, case.next_limit, rate)
 
 
-def _next(case: Case, following: str, rate: float) -> str:
-    lifted = case.answer[RATE_OF_LIMIT[following]]
+def _next(case: Case, binding: str, following: str, rate: float) -> str:
+    lifted = _rate_without(case, binding)
     gain = f" ({number(100 * (lifted / rate - 1), 3)} % more)" if 0 < rate < lifted else ""
     at = f"{NAME_OF_LIMIT[following]}, at {quantity(lifted, 'req/s')}{gain}"
-    return f"{at}: {_happens(case, following)}; to change that, {_CHANGES[following]}"
+    happens = f"{_happens(case, following)}{_met_before(case, following)}"
+    return f"{at}: {happens}; to change that, {_CHANGES[following]}"
+
+
+def _rate_without(case: Case, binding: str) -> float:
+    """The largest rate if the binding limit were lifted; the utilisation cap is then a share of what remains."""
+    rates = {limit: case.answer[column] for limit, column in RATE_OF_LIMIT.items() if limit != binding}
+    if binding in _PHYSICAL:
+        rates["utilization"] = case.point("utilization_cap") * min(rates[name] for name in _PHYSICAL if name in rates)
+    return min(rate for rate in rates.values() if not math.isnan(rate))
+
+
+def near_compute(case: Case) -> tuple[str, ...]:
+    """The limits met so little before compute that compute is named in their place: lifting them gains little."""
+    if "compute" not in (case.binding_limit, case.next_limit):
+        return ()
+    return tuple(
+        name for name in _PHYSICAL[1:] if case.answer[RATE_OF_LIMIT[name]] < case.answer["rate_at_compute_rps"]
+    )
+
+
+def _met_before(case: Case, limit: str) -> str:
+    names = near_compute(case) if limit == "compute" else ()
+    if not names:
+        return ""
+    first = min(names, key=lambda name: case.answer[RATE_OF_LIMIT[name]])
+    at = case.answer[RATE_OF_LIMIT[first]]
+    gain = number(100 * (case.answer["rate_at_compute_rps"] / at - 1), 2)
+    return (
+        f" ({NAME_OF_LIMIT[first]} is met a little before, at {quantity(at, 'req/s')}, but lifting it gains {gain} %)"
+    )
 
 
 def _happens(case: Case, limit: str) -> str:
@@ -163,18 +198,38 @@ def _unstable(case: Case, load: dict[str, float]) -> str:
 
 def _saturated(case: Case, load: dict[str, float]) -> str:
     return (
-        f"{number(case.question.concurrency or math.nan)} clients saturate the replica at "
-        f"{quantity(load['rate_rps'], 'req/s')}: a request waits {quantity(load['seat_wait_s'], 's')} for a seat, "
-        f"{number(load['waiting'])} of them at a time; more clients only wait longer"
+        f"{_clients(case)} saturate the replica at {quantity(load['rate_rps'], 'req/s')}: a request waits "
+        f"{quantity(load['seat_wait_s'], 's')} for a seat, {number(load['waiting'])} of them at a time; more clients "
+        f"only wait longer{_admitted(case)}"
     )
 
 
 def _carried(case: Case, load: dict[str, float]) -> str:
-    use = quantity(load["utilization"], "share")
+    rate, use = quantity(load["rate_rps"], "req/s"), quantity(load["utilization"], "share")
+    asked = f"{rate} is" if case.question.concurrency is None else f"{_clients(case)} make {rate}, which is"
     return (
-        f"{quantity(load['rate_rps'], 'req/s')} is carried, at {use} of the sustainable rate: mean TTFT "
-        f"{quantity(load['ttft_mean_s'], 's')}, mean TPOT {quantity(load['tpot_mean_s'], 's')}"
+        f"{asked} carried, at {use} of the sustainable rate: mean TTFT {quantity(load['ttft_mean_s'], 's')}, mean TPOT "
+        f"{quantity(load['tpot_mean_s'], 's')}{_over(case, load)}{_admitted(case)}"
     )
+
+
+def _over(case: Case, load: dict[str, float]) -> str:
+    """A load can be stable and still break what was asked for."""
+    binding, rate = case.binding_limit, case.answer["max_rate_rps"]
+    if binding is None or not load["rate_rps"] > rate * (1 + _VISIBLE):
+        return ""
+    return f"; it is above the {quantity(rate, 'req/s')} that the {NAME_OF_LIMIT[binding]} allows"
+
+
+def _clients(case: Case) -> str:
+    think = case.question.think_time_s
+    each = f", each thinking {quantity(think, 's')} between an answer and its next request," if think else ""
+    return f"{number(case.question.concurrency or math.nan)} clients{each}"
+
+
+def _admitted(case: Case) -> str:
+    clients = case.clients_at_max_rate
+    return "" if math.isnan(clients) else f"; at its largest rate the replica admits {math.floor(clients):,} clients"
 
 
 _LOADS: Final = {"unstable": _unstable, "saturated": _saturated, "ok": _carried}
@@ -182,7 +237,7 @@ _LOADS: Final = {"unstable": _unstable, "saturated": _saturated, "ok": _carried}
 
 def sustainable_rate_rps(case: Case) -> float:
     """The largest rate that is stable at all: the least of the compute, KV and seat limits."""
-    return min(case.answer[RATE_OF_LIMIT[limit]] for limit in ("compute", "kv_pool", "seats"))
+    return min(case.answer[RATE_OF_LIMIT[limit]] for limit in _PHYSICAL)
 
 
 def _cached(case: Case) -> Iterator[tuple[str, str]]:
