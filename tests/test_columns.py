@@ -10,7 +10,7 @@ import pytest
 
 from lambdamax import _engine, columns, spec
 from lambdamax.columns import Column
-from lambdamax.engine import solve
+from lambdamax.solving import solve
 
 ALL = tuple(columns.dictionary().values())
 ASKED = tuple(column for column in ALL if column.role != "answer")

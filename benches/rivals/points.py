@@ -23,6 +23,7 @@ class Points:
     fields: dict[str, Floats]
 
     def __len__(self) -> int:
+        """The number of points."""
         return len(self.replica)
 
     @cached_property
@@ -53,6 +54,7 @@ class SharedGrid:
     slos: dict[str, Floats]
 
     def __len__(self) -> int:
+        """The number of rows."""
         return len(self.curves) * self.width
 
     @property

@@ -1,11 +1,12 @@
 """The capacity of many points in Numba: one compiled scalar loop, the same method as with NumPy and as the engine.
 
 Each curve is looked at in six places, its peak is found where it falls, each limit's root starts from the cubic through
-its bracket and takes about two safeguarded Newton steps with exact slopes; a limit evaluates only what it needs. Rows that
-share a curve (SLO axes) share its chart, the root of each limit and value, and each operating point. One core; fast-math
-without the flags that forbid NaN.
+its bracket and takes about two safeguarded Newton steps with exact slopes; a limit evaluates only what it needs. Rows
+that share a curve (SLO axes) share its chart, the root of each limit and value, and each operating point. One core;
+fast-math without the flags that forbid NaN.
 """
 
+# ruff: noqa: PLR0917, PLR0915  compiled functions pass scalars and are one body where that is faster
 from __future__ import annotations
 
 import math
@@ -34,7 +35,7 @@ CONTEXT, OWN, HOST, ASYNC, BUDGET, D1, CAP, MEAN_HELD, CONSTANTS = range(9, 18)
 CYCLE, RATE, KV, SEATS, TPOT, TTFT, E2E = range(0, 14, 2)
 LEFT, SHARING, B, STATE = range(14, 18)
 ALL: Final = 9
-SHARES: Final = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
+SHARES: Final = (1e-13, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
 PROBES: Final = 6
 MAX_STEPS: Final = 80
 SETTLED_STEP: Final = 1e-5
@@ -123,10 +124,10 @@ def _chunks(v, uncached, b):
 
 @njit(**COMPILED)
 def _same_piece(v, nodes, a, b):
+    same = True
     for j in range(nodes.shape[1]):
-        if _chunks(v, nodes[0, j], a) != _chunks(v, nodes[0, j], b):
-            return False
-    return True
+        same = same and _chunks(v, nodes[0, j], a) == _chunks(v, nodes[0, j], b)
+    return same
 
 
 @njit(**COMPILED)
@@ -411,7 +412,7 @@ def _operating(v, nodes, probes, limit, rate, b, s):
 
 
 @njit(**COMPILED)
-def _write(out, row, c, inputs, v, rates, rate, sustained, s, idle_e2e):  # noqa: PLR0917  a compiled function takes no keywords for free
+def _write(out, row, c, inputs, v, rates, rate, sustained, s, idle_e2e):
     isl, osl, price = inputs[0], inputs[1], inputs[6]
     cost = c[C_GPUS] * price
     out[0, row] = rate
@@ -435,7 +436,7 @@ def _write(out, row, c, inputs, v, rates, rate, sustained, s, idle_e2e):  # noqa
 
 
 @njit(**COMPILED)
-def _roots(v, nodes, probes, peak, limit, bounds, rate, b):  # noqa: PLR0917
+def _roots(v, nodes, probes, peak, limit, bounds, rate, b):
     """Rates and Bs of one limit under each of its bounds."""
     for n in range(len(bounds)):
         rate[n], b[n] = _bounded(v, nodes, probes, peak, limit, bounds[n])
@@ -451,7 +452,7 @@ def _digits(n, tpot, e2e, cap, at):
 
 
 @njit(**COMPILED)
-def _solve(table, replica, inputs, ttft, tpot, e2e, cap, x, w, out, codes):  # noqa: PLR0917
+def _solve(table, replica, inputs, ttft, tpot, e2e, cap, x, w, out, codes):
     """Every curve, and every row of its SLOs' product."""
     v, nodes = np.empty(CONSTANTS), np.empty((4, len(x)))
     probes, peak = np.empty((PROBES, STATE)), np.empty(STATE)

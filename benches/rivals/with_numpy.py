@@ -1,14 +1,14 @@
 """The capacity of many points in NumPy: vectorised safeguarded Newton in B on the explicit curve, block by block.
 
-The method is that of the engine, the best we know: every curve is looked at in six places, the peak of lambda(B)
-is found where it falls, each limit's root starts from the cubic through its bracket and takes about two Newton steps with
+The method is that of the engine, the best we know: every curve is looked at in six places, the peak of lambda(B) is
+found where it falls, each limit's root starts from the cubic through its bracket and takes about two Newton steps with
 exact slopes, and points that have settled are dropped. Powers are exp(q*log(x)), which NumPy does faster than pow, and
-a block of points is small enough for the cache.
+an evaluation works on as many points as stay in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,8 @@ Indices = NDArray[np.intp]
 LIMITS: Final = ("compute", "kv_pool", "seats", "tpot_slo", "ttft_slo", "e2e_slo", "utilization")
 BOUNDED: Final = LIMITS[1:6]
 RATES: Final = ("compute", "kv", "seats", "tpot", "ttft", "e2e", "utilization")
-SHARES: Final = np.array([0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0])
+IDLE: Final = 1e-13
+SHARES: Final = np.array([IDLE, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0])
 NODES: Final = 16
 # Points that go through the phases together, and points of one evaluation, which stay in the cache.
 STRETCH_POINTS: Final = {1: 65536, NODES: 16384}
@@ -177,8 +178,7 @@ class Curves:
 
     def lap(self, b: Floats) -> Dual:
         """D1*D(B) + B*E[s] alone."""
-        laps = [block.cycles(b[chosen]).cycle for chosen, block in self.blocks()]
-        return Dual(*map(np.concatenate, zip(*laps, strict=True)))
+        return _concatenated([block.cycles(b[chosen]).cycle for chosen, block in self.blocks()])
 
     def excess(self, b: Floats, limit: str, inverse: Floats) -> tuple[Dual, Dual]:
         """One limit's quantity over its bound, less one, and lambda; `inverse` is 1/bound, or the rate for `rate`."""
@@ -262,7 +262,7 @@ def _joined(states: list[State]) -> State:
     return State(*(_concatenated(part) for part in parts))
 
 
-def _concatenated(parts: tuple[Any, ...]) -> Any:
+def _concatenated(parts: Sequence[Any]) -> Any:
     if isinstance(parts[0], Dual):
         return Dual(*map(np.concatenate, zip(*parts, strict=True)))
     return np.concatenate(parts)
@@ -285,6 +285,14 @@ class _Gate(NamedTuple):
     riders: Dual
     residence: Dual
     running: Dual
+
+
+class Ends(NamedTuple):
+    """Both ends of every bracket: B, and the excess there with its slope."""
+
+    b: Floats
+    value: Floats
+    slope: Floats
 
 
 class Found(NamedTuple):
@@ -459,9 +467,9 @@ def bounded(chart: Chart, limit: str, bound: Floats) -> Found:
     root = np.where(beyond, 0.0, end)
     if len(inside):
         rows = np.array([first[inside] - 1, first[inside]])
-        ends = (b[rows, inside], value[rows, inside], slope[rows, inside])
+        ends = Ends(b[rows, inside], value[rows, inside], slope[rows, inside])
         its = chart.curves if len(inside) == len(bound) else chart.curves.take(inside)
-        rate[inside], root[inside] = _newton(its, limit, inverse[inside], *ends)
+        rate[inside], root[inside] = _newton(its, limit, inverse[inside], ends)
     return Found(rate, root)
 
 
@@ -470,7 +478,7 @@ def inverted(its: Curves, rate: Floats, high: Floats) -> Floats:
     idle, top = its.lap(np.zeros_like(high)), its.lap(high)
     value = np.array([-rate * idle.value, high - rate * top.value])
     slope = np.array([1.0 - rate * idle.slope, 1.0 - rate * top.slope])
-    _, root = _newton(its, "rate", rate, np.array([np.zeros_like(high), high]), value, slope)
+    _, root = _newton(its, "rate", rate, Ends(np.array([np.zeros_like(high), high]), value, slope))
     return root
 
 
@@ -485,13 +493,11 @@ def _first_guess(b: Floats, value: Floats, slope: Floats) -> Floats:
     return np.where((cubic >= low) & (cubic <= high), cubic, low + (high - low) * t)
 
 
-def _newton(
-    its: Curves, limit: str, inverse: Floats, ends: Floats, value: Floats, slope: Floats
-) -> tuple[Floats, Floats]:
+def _newton(its: Curves, limit: str, inverse: Floats, ends: Ends) -> tuple[Floats, Floats]:
     """Safeguarded Newton; (lambda, B) at each root. `inverse` is 1/bound, or the rate for the limit `rate`."""
     with np.errstate(all="ignore"):
-        x = _first_guess(ends, value, slope)
-    low, high = ends
+        x = _first_guess(*ends)
+    low, high = ends.b
     found, rates, where = np.empty_like(x), np.empty_like(x), np.arange(len(x))
     for step in range(MAX_STEPS):
         f, rate = its.excess(x, limit, inverse)
@@ -542,7 +548,7 @@ def solve(points: Points) -> Answers:
 def idle(points: Points) -> tuple[Floats, Floats, Floats]:
     """Mean TTFT, TPOT and E2E of an idle replica [s]."""
     nodes = NODES if points.fields["isl_cv"].any() else 1
-    state = curves(points.table, points, nodes).at(np.zeros(len(points)))
+    state = curves(points.table, points, nodes).at(np.full(len(points), IDLE))
     return state.ttft_slo.value, state.tpot_slo.value, state.e2e_slo.value
 
 

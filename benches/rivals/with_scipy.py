@@ -13,7 +13,8 @@ from scipy.optimize import brentq, minimize_scalar
 from rivals.coefficients import BLOCK, COEFFICIENTS, Floats
 from rivals.points import Points
 
-SHARES: Final = (0.0, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
+IDLE: Final = 1e-13
+SHARES: Final = (IDLE, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
 NODES: Final = 16
 XTOL: Final = 1e-12
 RTOL: Final = 1e-9
@@ -127,11 +128,11 @@ def _max_rate(points: Points, index: int) -> float:
 
 
 def _rate_at(curve: Curve, quantity: Callable[[float], float], bound: float, top: float) -> float:
-    if quantity(0.0) >= bound:
+    if quantity(IDLE * top) >= bound:
         return 0.0
     if quantity(top) < bound:
         return curve.rate(top)
-    return curve.rate(float(brentq(lambda b: quantity(b) / bound - 1.0, 0.0, top, xtol=XTOL, rtol=RTOL)))
+    return curve.rate(float(brentq(lambda b: quantity(b) / bound - 1.0, IDLE * top, top, xtol=XTOL, rtol=RTOL)))
 
 
 def _curve(c: dict[str, float], f: dict[str, float]) -> Curve:

@@ -23,10 +23,10 @@ from lambdamax.exceptions import (
 if TYPE_CHECKING:
     from lambdamax.catalog import load_catalog as load_catalog
     from lambdamax.engine import __version__ as __version__
-    from lambdamax.engine import load as load
-    from lambdamax.engine import solve as solve
     from lambdamax.frontier import frontier as frontier
     from lambdamax.scan import scan as scan
+    from lambdamax.solving import load as load
+    from lambdamax.solving import solve as solve
     from lambdamax.spec import Spec as Spec
     from lambdamax.spec import read_spec as read_spec
     from lambdamax.sweep import SweepResult as SweepResult
@@ -57,11 +57,11 @@ _HOMES: Final = {
     "SweepResult": "sweep",
     "__version__": "engine",
     "frontier": "frontier",
-    "load": "engine",
+    "load": "solving",
     "load_catalog": "catalog",
     "read_spec": "spec",
     "scan": "scan",
-    "solve": "engine",
+    "solve": "solving",
     "sweep": "sweep",
 }
 

@@ -7,12 +7,11 @@ line, the documentation and the field metadata of Parquet files.
 from __future__ import annotations
 
 import csv
-import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 INPUT_GROUPS: Final = ("replica", "workload", "scheduler", "slo", "price")
@@ -109,11 +108,13 @@ def point_columns() -> tuple[Column, ...]:
 @cache
 def digest() -> str:
     """SHA-256 of the dictionary."""
+    import hashlib  # takes as long to load as all that `--help` needs of this module
+
     return hashlib.sha256(_source().encode()).hexdigest()
 
 
 def _source() -> str:
-    return files(__package__).joinpath("data/columns.csv").read_text(encoding="utf-8")
+    return (Path(__file__).parent / "data" / "columns.csv").read_text(encoding="utf-8")
 
 
 def _column(row: dict[str, str]) -> Column:

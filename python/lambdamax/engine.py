@@ -1,21 +1,17 @@
-"""Columns in, columns out: the only caller of the compiled engine, for frames, for grids and for one point."""
+"""Columns in, columns out: the only caller of the compiled engine, for tables, for grids and for one point."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from lambdamax import _engine, columns, frames
-from lambdamax.catalog import ReplicaRow, load_catalog
-from lambdamax.columns import Column
-from lambdamax.frames import Points
-from lambdamax.series import series
+from lambdamax import _engine
+from lambdamax.catalog import ReplicaRow
 
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -30,52 +26,7 @@ def build_profile() -> str:
     return _engine.build_profile()
 
 
-# Frames
-
-
-def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFrame:
-    """Solve every row of `frame`, a point: its columns, in its order, with the answers appended.
-
-    The columns are inputs of the dictionary, in its units (SI, USD/h). `model`, `gpu`, `isl_tokens` and `osl_tokens`
-    are required in every row; any other takes its default where it is missing or null. The answers are the dictionary's
-    groups answer, operating and money; where a point has none they are null and `status` says why: a point that cannot
-    be solved raises nothing. `threads` 0 uses every core; answers do not depend on it. A LazyFrame is collected first.
-
-    Raises FrameError, naming every column that is unknown, missing or of the wrong type and, for each column with
-    values that are not allowed, the first of them with its row and how many more rows there are.
-    """
-    points = frames.points(frame, load_catalog())
-    result = Replicas.of(points.rows).solve(points.replica, points.numbers, threads)
-    return _with_answers(points, result, columns.of_groups("answer", "operating", "money"))
-
-
-def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFrame:
-    """The operating point of every row of `frame` under a given load, as `solve` gives the one at the largest rate.
-
-    Beside the inputs of `solve`, `frame` has `rate_rps` [requests/s] (open loop), or `concurrency` [requests] and
-    perhaps `think_time_s` [s] (closed loop), the first two with a value in every row. The answers are the dictionary's
-    group operating, as far as it depends on the load, and of its group load what is not in `frame`; `load_status` says
-    what became of the load. Raises FrameError as `solve` does.
-    """
-    points = frames.loaded_points(frame, load_catalog())
-    result = Replicas.of(points.rows).load(points.replica, points.numbers, threads)
-    result["load_status"] = result.pop("status")
-    return _with_answers(points, result, columns.of_groups("answer", "operating", "load"))
-
-
-def facts(rows: Sequence[ReplicaRow]) -> pl.DataFrame:
-    """What the engine derives from each replica alone: bytes, parameters and KV bytes per token, one row each."""
-    found = Replicas.of(rows).facts()
-    return pl.DataFrame([pl.Series(name, values, nan_to_null=True) for name, values in found.items()])
-
-
-def _with_answers(points: Points, result: Arrays, answers: Iterable[Column]) -> pl.DataFrame:
-    held = points.frame.columns
-    wanted = [column for column in answers if column.name in result and column.name not in held]
-    return points.frame.with_columns([series(column, result[column.name], column.values) for column in wanted])
-
-
-# Arrays
+# Tables
 
 
 def replica_table(rows: Sequence[ReplicaRow]) -> dict[str, Floats]:
@@ -132,7 +83,9 @@ class OneReplica:
 
     def __init__(self, fields: Mapping[str, float]) -> None:
         """Compile the `fields` of a catalogue row."""
-        self._compiled = _engine.Replicas({name: np.array([fields[name]], dtype=np.float64) for name in _engine.REPLICA_FIELDS})
+        self._compiled = _engine.Replicas(
+            {name: np.array([fields[name]], dtype=np.float64) for name in _engine.REPLICA_FIELDS}
+        )
         self.facts = _first(self._compiled.facts())
 
     def solve(self, point: Mapping[str, float]) -> Answer:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from lambdamax import engine
+from lambdamax import solving
 from lambdamax.catalog import Catalog, Model, ReplicaRow, load_catalog
 from lambdamax.prices import MEDIAN, Price
 from lambdamax.profiles import Profile
@@ -91,7 +91,7 @@ def _bytes(catalog: Catalog, model: Model) -> tuple[dict[str, float], dict[str, 
     rows = [_row(catalog, model, dtype, _BF16) for dtype in weights] + [
         _row(catalog, model, _BF16, dtype) for dtype in kv
     ]
-    found = engine.facts(rows)
+    found = solving.facts(rows)
     whole, per_token = found["weight_bytes"].to_list(), found["kv_bytes_per_token"].to_list()
     return dict(zip(weights, whole, strict=False)), dict(zip(kv, per_token[len(weights) :], strict=True))
 

@@ -66,7 +66,7 @@ def median_price(prices: Iterable[Price]) -> Price | None:
         gpu=found[0].gpu,
         plan=found[0].plan,
         provider=MEDIAN,
-        usd_per_accelerator_hour=statistics.median(price.usd_per_accelerator_hour for price in found),
+        usd_per_accelerator_hour=_decimal(statistics.median(price.usd_per_accelerator_hour for price in found)),
         providers=tuple(price.provider for price in found),
         source=f"median over {len(found)} providers",
         date=max((price.date for price in found), key=_day),
@@ -89,7 +89,12 @@ def _day(date: str) -> tuple[int, ...]:
 
 
 def _usd_per_accelerator_hour(row: Row) -> float:
-    return float(row["instance_usd_per_hour"]) / float(row["accelerators_per_instance"])
+    return _decimal(float(row["instance_usd_per_hour"]) / float(row["accelerators_per_instance"]))
+
+
+def _decimal(usd: float) -> float:
+    """`usd` without the noise of binary fractions."""
+    return float(f"{usd:.12g}")
 
 
 def _price(row: Row) -> Price:

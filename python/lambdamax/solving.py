@@ -1,0 +1,56 @@
+"""Frames of points in, the same frames with answers out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import polars as pl
+
+from lambdamax import columns, frames
+from lambdamax.catalog import ReplicaRow, load_catalog
+from lambdamax.columns import Column
+from lambdamax.engine import Arrays, Replicas
+from lambdamax.frames import Points
+from lambdamax.series import series
+
+
+def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFrame:
+    """Solve every row of `frame`, a point: its columns, in its order, with the answers appended.
+
+    The columns are inputs of the dictionary, in its units (SI, USD/h). `model`, `gpu`, `isl_tokens` and `osl_tokens`
+    are required in every row; any other takes its default where it is missing or null. The answers are the dictionary's
+    groups answer, operating and money; where a point has none they are null and `status` says why: a point that cannot
+    be solved raises nothing. `threads` 0 uses every core; answers do not depend on it. A LazyFrame is collected first.
+
+    Raises FrameError, naming every column that is unknown, missing or of the wrong type and, for each column with
+    values that are not allowed, the first of them with its row and how many more rows there are.
+    """
+    points = frames.points(frame, load_catalog())
+    result = Replicas.of(points.rows).solve(points.replica, points.numbers, threads)
+    return _with_answers(points, result, columns.of_groups("answer", "operating", "money"))
+
+
+def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFrame:
+    """The operating point of every row of `frame` under a given load, as `solve` gives the one at the largest rate.
+
+    Beside the inputs of `solve`, `frame` has `rate_rps` [requests/s] (open loop), or `concurrency` [requests] and
+    perhaps `think_time_s` [s] (closed loop), the first two with a value in every row. The answers are the dictionary's
+    group operating, as far as it depends on the load, and of its group load what is not in `frame`; `load_status` says
+    what became of the load. Raises FrameError as `solve` does.
+    """
+    points = frames.loaded_points(frame, load_catalog())
+    result = Replicas.of(points.rows).load(points.replica, points.numbers, threads)
+    result["load_status"] = result.pop("status")
+    return _with_answers(points, result, columns.of_groups("answer", "operating", "load"))
+
+
+def facts(rows: Sequence[ReplicaRow]) -> pl.DataFrame:
+    """What the engine derives from each replica alone: bytes, parameters and KV bytes per token, one row each."""
+    found = Replicas.of(rows).facts()
+    return pl.DataFrame([pl.Series(name, values, nan_to_null=True) for name, values in found.items()])
+
+
+def _with_answers(points: Points, result: Arrays, answers: Iterable[Column]) -> pl.DataFrame:
+    held = points.frame.columns
+    wanted = [column for column in answers if column.name in result and column.name not in held]
+    return points.frame.with_columns([series(column, result[column.name], column.values) for column in wanted])
