@@ -446,3 +446,12 @@ def test_the_catalogue_does_without_data_frames() -> None:
     package = Path(sys.modules["lambdamax"].__file__ or "").parent.parent
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=package, check=False)
     assert done.stdout.strip() == "ada", done.stderr
+
+
+def test_numbers_have_no_noise_of_binary_fractions() -> None:
+    catalog = load_catalog()
+    published = [catalog.model(name).published_params for name in catalog.models]
+    assert all(count is not None and count == round(count) for count in published)
+    keys = [(gpu, plan, who) for gpu in catalog.accelerators for plan in catalog.plans for who in catalog.providers]
+    prices = [price.usd_per_accelerator_hour for key in keys if (price := catalog.price(*key)) is not None]
+    assert all(usd == float(f"{usd:.12g}") for usd in prices)

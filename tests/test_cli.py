@@ -129,6 +129,30 @@ def test_usage_errors_name_the_option_and_what_is_allowed(run: Run, line: str, o
     assert result.stdout == ""
 
 
+def test_whole_numbers_and_numbers_are_taken_alike(run: Run) -> None:
+    result = run(f"{POINT} --max-num-seqs 3 --max-num-batched-tokens 2048 --prefix-tokens 100", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["max_num_seqs"] == 3
+
+
+def test_a_point_that_is_not_supported_says_why(run: Run, tmp_path: Path) -> None:
+    config = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 8}
+    (tmp_path / "moe").mkdir()
+    (tmp_path / "moe" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    moe = str(tmp_path / "moe" / "config.json")
+    lines = [
+        (POINT.replace("qwen3-8b", moe), "moe: model_type = 'mixtral'"),
+        (POINT.replace("h100-sxm", "a100-80-sxm") + " --weight-dtype fp8", "lists no fp8_dense_flops"),
+    ]
+    for line, why in lines:
+        for load in ("", " --rate 1 --measured-ttft-s 1 --measured-tpot-s 0.02", " --concurrency 3 --think-time-s 1"):
+            result = run(line + load)
+            assert result.exit_code == 0
+            assert "answer not supported" in " ".join(result.output.split())
+            assert why in " ".join(result.output.split())
+            assert json.loads(run(line + load, "--json").output)["status"] == "unsupported"
+
+
 def test_all_unknown_names_are_told_at_once(run: Run) -> None:
     result = run("explain --model lama --gpu h9 --weight-dtype q3 --provider nobody --isl 10 --osl 10")
     assert result.exit_code == 1
@@ -146,11 +170,40 @@ def test_a_sweep_and_its_frontier(run: Run, spec: Path, tmp_path: Path) -> None:
     assert (again["rows"], again["solved_parts"]) == (24, 0)
     shown = run("frontier", str(out), "--out", str(table))
     assert shown.exit_code == 0, shown.output
-    assert "ranked by  requests_per_usd [requests/USD]" in shown.output
+    assert "requests_per_usd, requests served per dollar at max_rate_rps" in shown.output
     assert max(map(len, shown.output.splitlines())) <= 80
     rows = json.loads(run("frontier", str(out), "--json").output)
     assert pl.read_parquet(table).height == len(rows) == 12
     assert {row["binding_limit"] for row in rows if row["rank"] == 1} <= {"tpot_slo", "utilization"}
+
+
+def test_unsupported_points_are_counted_with_their_reasons(run: Run, spec: Path, tmp_path: Path) -> None:
+    text = SPEC.replace('"a10"]', '"a100-80-sxm"]\nweight_dtype = ["bf16", "fp8"]')
+    spec.write_text(text, encoding="utf-8")
+    out, reason = str(tmp_path / "out"), "weight_dtype fp8: a100-80-sxm lists no fp8_dense_flops, which it needs"
+    swept = " ".join(run("sweep", str(spec), "--out", out).output.split())
+    assert "unsupported 8 unsupported, because" in swept
+    assert f"8 {reason}" in swept
+    assert json.loads(run("sweep", str(spec), "--out", out, "--json").output)["unsupported"] == {reason: 8}
+    shown = run("frontier", out)
+    assert f"unsupported, because\n  {reason}" in shown.output
+    rows = json.loads(run("frontier", out, "--json").output)
+    assert {(row["gpu"], *(row["unsupported_because"] or ())) for row in rows} == {
+        ("h100-sxm",),
+        ("mi300x",),
+        ("a100-80-sxm", reason),
+    }
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_frontier_fits_the_terminal_and_has_no_broken_word(run: Run, tmp_path: Path, width: int) -> None:
+    study, out = str(Path("sweeps") / "h100-h200-b200-mi300x.toml"), str(tmp_path / "out")
+    run("sweep", study, "--out", out)
+    shown = run("frontier", out, "--rows", "40", columns=width).output
+    assert max(map(len, shown.splitlines())) <= width
+    assert "of which" in shown
+    assert "budget 16,384" in shown or "budget 8,192" in shown
+    assert not any(line.strip() == "n" for line in shown.splitlines())
 
 
 def test_frontier_by_columns_and_rows(run: Run, spec: Path, tmp_path: Path) -> None:

@@ -26,22 +26,8 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 # From the ground up; a module imports only those before it.
 PYTHON_FLOORS = [
     *("exceptions", "columns", "units", "facts", "architecture", "hub", "accelerators", "dtypes", "engines", "prices"),
-    *(
-        "profiles",
-        "catalog",
-        "names",
-        "axes",
-        "spec",
-        "frames",
-        "engine",
-        "series",
-        "solving",
-        "grid",
-        "store",
-        "scan",
-        "sweep",
-    ),
-    *("frontier", "case", "verdict", "chain", "explain", "render", "listing", "ranking", "cli"),
+    *("profiles", "catalog", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid", "store", "scan"),
+    *("sweep", "frontier", "case", "verdict", "chain", "explain", "render", "listing", "ranking", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
@@ -144,6 +130,12 @@ def test_every_public_name_is_there_and_a_function_stays_one() -> None:
     assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
     assert all(callable(getattr(lambdamax, name)) for name in ("frontier", "load", "scan", "solve", "sweep"))
     assert lambdamax.__version__ == _engine.__version__
+
+
+def test_explaining_a_point_needs_no_frames() -> None:
+    code = "import sys, lambdamax.explain; print(*sorted({'polars', 'pyarrow', 'pydantic'} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert loaded.stdout.strip() == ""
 
 
 def test_importing_the_package_loads_no_large_library() -> None:

@@ -153,6 +153,62 @@ def test_a_closed_loop_is_carried_or_saturated() -> None:
     assert wrong.wrong > 10 * wrong.right
 
 
+def test_a_closed_loop_says_how_many_clients_are_admitted() -> None:
+    found = asked(concurrency=20.0, think_time_s=30.0)
+    clients = found.columns["max_rate_rps"] * (found.columns["e2e_mean_s"] + 30.0)  # type: ignore[operator]
+    assert given(found.at_rate)["clients_at_max_rate"] == pytest.approx(clients, rel=1e-12)
+    assert step(found, "clients_at_max_rate") == pytest.approx(clients, rel=1e-12)
+    assert f"at its largest rate the replica admits {math.floor(clients):,} clients" in found.verdict["load asked"]
+    at_most = given(asked(concurrency=clients, think_time_s=30.0).at_rate)
+    assert at_most["rate_rps"] == pytest.approx(found.columns["max_rate_rps"], rel=1e-9)
+    assert given(asked(rate_rps=1.0).at_rate)["clients_at_max_rate"] is None
+
+
+def test_a_load_above_the_answer_but_below_collapse_is_told_so() -> None:
+    found = asked({"slo_tpot_s": 0.02}, rate_rps=4.0)
+    assert given(found.at_rate)["status"] == "ok"
+    assert "that the TPOT SLO allows" in found.verdict["load asked"]
+
+
+def test_a_shared_prefix_counts_once_and_in_whole_blocks() -> None:
+    """Worked example C: half of the prompts share 1,000 tokens."""
+    found = asked({"prefix_tokens": 1000.0, "prefix_hit_share": 0.5})
+    assert step(found, "cached_tokens") == 992
+    assert step(found, "computed_tokens") == 1500 - 496
+    assert step(found, "mean_context_tokens") - step(found, "held_by_a_hit_tokens") == 992
+    plain = asked()
+    at = [given(asked(numbers, rate_rps=3.0).at_rate) for numbers in ({}, found.question.numbers)]
+    assert at[1]["prefill_share"] < at[0]["prefill_share"]
+    assert found.columns["max_rate_rps"] > plain.columns["max_rate_rps"]  # type: ignore[operator]
+    turns = asked({"prefix_hit_share": 0.8})
+    assert step(turns, "cached_tokens") == 1200
+    assert "held_by_a_hit_tokens" not in {line.name for line in turns.chain}
+    assert "cached_tokens" not in {line.name for line in plain.chain}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "binding", "lifted"),
+    [
+        ({}, "utilization", {"utilization_cap": 1.0}),
+        ({"slo_tpot_s": 0.03}, "tpot_slo", {"slo_tpot_s": 1e6}),
+        ({"max_num_seqs": 8, "slo_tpot_s": 0.05, "utilization_cap": 1.0}, "seats", {"max_num_seqs": 1e6}),
+    ],
+)
+def test_what_binds_next_is_the_answer_once_the_binding_limit_is_lifted(
+    numbers: dict[str, float], binding: str, lifted: dict[str, float]
+) -> None:
+    found, then = asked(numbers), asked(numbers | lifted)
+    assert found.columns["binding_limit"] == binding
+    assert quantity(then.columns["max_rate_rps"], "req/s") in found.verdict["binds next"]  # type: ignore[arg-type]
+
+
+def test_a_limit_just_below_compute_is_not_blamed_but_told() -> None:
+    found = asked()
+    assert found.columns["next_limit"] == "compute"
+    assert "kv_pool" in found.near_compute
+    assert "KV memory is met a little before" in found.verdict["binds next"]
+
+
 def test_a_measurement_in_a_closed_loop_gives_its_rate() -> None:
     found = asked(concurrency=79.75, **MEASURED)
     assert step(found, "demand_tok_s") == pytest.approx(2990)

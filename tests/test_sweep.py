@@ -21,6 +21,8 @@ from lambdamax import columns
 from lambdamax.exceptions import SpecError
 from lambdamax.spec import Spec, parse_spec, read_spec
 from lambdamax.store import part_paths
+from lambdamax.units import number
+from lambdamax.verdict import NAME_OF_LIMIT
 
 STUDIES = sorted((Path(__file__).parent.parent / "sweeps").glob("*.toml"))
 BLOCK = re.compile(r"^# Answer where (?P<where>.*):\n(?P<rows>(?:# (?:\d+|-)\. .*\n)*)", re.MULTILINE)
@@ -54,6 +56,36 @@ def test_a_swept_row_solves_to_itself_as_a_frame(tmp_path: Path) -> None:
     rows = swept(tmp_path).sample(500, seed=3)
     inputs = [column.name for column in columns.inputs()]
     assert lambdamax.solve(rows.select(inputs)).equals(rows)
+
+
+MOE = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 64, "num_local_experts": 8}
+
+
+def test_what_is_not_supported_is_rows_with_a_status_and_reasons(tmp_path: Path) -> None:
+    (tmp_path / "moe").mkdir()
+    (tmp_path / "moe" / "config.json").write_text(json.dumps(MOE))
+    models = ["llama-3.1-8b-instruct", str(tmp_path / "moe" / "config.json")]
+    replica = {"model": models, "gpu": ["a100-80-sxm", "h100-sxm"], "weight_dtype": ["bf16", "fp8"]}
+    mixed = spec(replica=replica, workload={"isl_tokens": [100, 200], "osl_tokens": 50})
+    result = lambdamax.sweep(mixed, tmp_path / "out")
+    rows = swept(tmp_path / "out")
+    lacking = (pl.col("model") == "moe") | ((pl.col("gpu") == "a100-80-sxm") & (pl.col("weight_dtype") == "fp8"))
+    assert rows.filter(pl.col("status") == "unsupported").equals(rows.filter(lacking))
+    assert rows.filter(lacking)["max_rate_rps"].null_count() == rows.filter(lacking).height == 20
+    assert result.unsupported == {
+        "weight_dtype fp8: a100-80-sxm lists no fp8_dense_flops, which it needs": 4,
+        "moe: model_type = 'mixtral': only cohere, falcon, llama, ministral3, mistral, phi3, qwen2, qwen3 are read": 16,
+    }
+    assert sum(result.unsupported.values()) == result.status["unsupported"]
+    table = lambdamax.frontier(tmp_path / "out", by=["model"])
+    assert table.select("model", "gpu", "points_ok", "refused", "unsupported_because").rows() == [
+        ("llama-3.1-8b-instruct", "h100-sxm", 8, None, None),
+        ("llama-3.1-8b-instruct", "a100-80-sxm", 4, "unsupported 4", [list(result.unsupported)[0]]),
+        ("moe", "a100-80-sxm", 0, "unsupported 8", ["moe: its config.json describes a model that cannot be sized"]),
+        ("moe", "h100-sxm", 0, "unsupported 8", ["moe: its config.json describes a model that cannot be sized"]),
+    ]
+    some = lambdamax.scan(mixed).filter(pl.col("status") == "unsupported").collect(engine="in-memory")
+    assert some.equals(rows.filter(lacking))
 
 
 def test_a_price_that_is_given_is_the_price(tmp_path: Path) -> None:
@@ -138,9 +170,10 @@ def answer(study: Path, where: str) -> Iterator[str]:
 
 
 def _point(row: dict[str, Any]) -> str:
-    choice = " ".join(f"{name}={row[name]}" for name in ("tp", "weight_dtype", "kv_dtype"))
-    limits = f"bound by {row['binding_limit']}, next {row['next_limit']}"
-    return f" {choice}: {row['requests_per_usd']:.4g} requests per USD, {limits}"
+    choice = f"TP {row['tp']}, {row['weight_dtype']} weights, {row['kv_dtype']} KV"
+    value, share = number(row["requests_per_usd"]), number(100 * row["share_of_best"], 3)
+    stops, then = (NAME_OF_LIMIT[row[limit]] for limit in ("binding_limit", "next_limit"))
+    return f", {choice}: {value} requests per dollar ({share} %); stopped by {stops}, then {then}"
 
 
 def _reason(row: dict[str, Any]) -> str:

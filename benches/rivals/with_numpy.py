@@ -30,7 +30,9 @@ NODES: Final = 16
 # Points that go through the phases together, and points of one evaluation, which stay in the cache.
 STRETCH_POINTS: Final = {1: 65536, NODES: 16384}
 BLOCK_POINTS: Final = {1: 8192, NODES: 2048}
-SHARED_CURVES: Final = 256
+# Bounds of one curve that are solved together, roughly; and curves whose rows are gathered together.
+SHARED_VALUES: Final = 8
+ROW_CURVES: Final = 64
 SETTLED_STEP: Final = 1e-5
 CLOSED_BRACKET: Final = 1e-10
 JUMP: Final = 2e-11
@@ -663,35 +665,53 @@ def answers(points: Points, table: Floats, verdict: Verdict, operating: Answers,
 # Rows that share curves
 
 
+class _Table(NamedTuple):
+    """What the rows of some curves choose from: (slots, curves) of rates and of operating points."""
+
+    points: Points
+    first: Indices
+    rates: Floats
+    states: Answers
+    idle_e2e: Floats
+
+
 def solve_shared(grid: SharedGrid) -> Answers:
     """All answers of a grid, from one chart, root and operating point for all rows that share it.
 
     Rows are then broadcast and gathered from the table of the 17 operating points of their curve.
     """
-    size = SHARED_CURVES
-    parts = [_solve_shared(grid, slice(start, start + size)) for start in range(0, len(grid.curves), size)]
+    size = STRETCH_POINTS[1] // SHARED_VALUES
+    parts = []
+    for start in range(0, len(grid.curves), size):
+        table = _shared_table(grid, grid.curves.take(slice(start, start + size)))
+        rows = range(0, len(table.points), ROW_CURVES)
+        parts += [_shared_rows(grid, table, start, slice(row, row + ROW_CURVES)) for row in rows]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _solve_shared(grid: SharedGrid, chosen: slice) -> Answers:
-    part, table = grid.curves.take(chosen), grid.curves.table
-    chart = Chart.of(curves(table, part, NODES if part.fields["isl_cv"].any() else 1))
+def _shared_table(grid: SharedGrid, part: Points) -> _Table:
+    chart = Chart.of(curves(grid.curves.table, part, NODES if part.fields["isl_cv"].any() else 1))
     roots = _shared_roots(grid, part, chart)
-    caps = grid.slos["utilization_cap"]
-    digits = np.indices([len(values) for values in grid.slos.values()]).reshape(len(grid.slos), -1)
     first = np.cumsum([0, *(len(found) for found in roots)])
-    places = _places(first, digits)
     rates = np.array([one.rate for found in roots for one in found])
-    row_rates = rates[places].transpose(0, 2, 1).reshape(len(places), -1)
-    verdict = judge(row_rates, np.tile(caps[digits[3]], len(part)))
-    states = _shared_states(chart, roots, caps, rates)
-    slots = np.vstack([places, first[-1] + digits[3]])
-    slot = slots[verdict.smallest, np.tile(np.arange(slots.shape[1]), len(part))]
-    curve = np.repeat(np.arange(len(part)), slots.shape[1])
-    operating = {name: values[slot, curve] for name, values in states.items()}
+    states = _shared_states(chart, roots, grid.slos["utilization_cap"], rates)
+    return _Table(part, first, rates, states, chart.probes[0].e2e_slo.value)
+
+
+def _shared_rows(grid: SharedGrid, table: _Table, start: int, chosen: slice) -> Answers:
+    part = table.points.take(chosen)
+    digits = np.indices([len(values) for values in grid.slos.values()]).reshape(len(grid.slos), -1)
+    places = _places(table.first, digits)
+    rates = table.rates[:, chosen][places].transpose(0, 2, 1).reshape(len(places), -1)
+    verdict = judge(rates, np.tile(grid.slos["utilization_cap"][digits[3]], len(part)))
+    slots = np.vstack([places, table.first[-1] + digits[3]])
     width = grid.width
-    rows = grid.flat.take(slice(chosen.start * width, chosen.stop * width))
-    return answers(rows, table, verdict, operating, np.repeat(chart.probes[0].e2e_slo.value, width))
+    slot = slots[verdict.smallest, np.tile(np.arange(width), len(part))]
+    curve = np.repeat(np.arange(chosen.start, chosen.start + len(part)), width)
+    operating = {name: values[slot, curve] for name, values in table.states.items()}
+    first_row = (start + chosen.start) * width
+    rows = grid.flat.take(slice(first_row, first_row + len(curve)))
+    return answers(rows, grid.curves.table, verdict, operating, np.repeat(table.idle_e2e[chosen], width))
 
 
 def _places(first: Indices, digits: Indices) -> Indices:

@@ -93,19 +93,23 @@ class OneReplica:
         names = dict.fromkeys((*_engine.REPLICA_AXES, *_engine.PRICE_AXES))
         numbers = [name for name in _engine.POINT_FIELDS if name != _PRICE]
         axes = {**dict.fromkeys(names, 0.0), **{name: point.get(name, math.nan) for name in numbers}}
-        arrays = [(name, np.array([value], dtype=np.float64)) for name, value in axes.items()]
+        arrays = list(_arrays(axes).items())
         price = np.array([point.get(_PRICE, math.nan)], dtype=np.float64)
         solved = _engine.solve_grid(self._compiled, arrays, price, 0, 1, 1)
         return _answer({name: solved[name] for name in solved.keys() - names.keys()}, _engine.STATUSES)
 
     def load(self, point: Mapping[str, float]) -> Answer:
         """The operating point at `rate_rps`, or at `concurrency` and `think_time_s`, which are in `point`."""
-        arrays = {name: np.array([value], dtype=np.float64) for name, value in point.items()}
-        return _answer(_engine.load(self._compiled, np.zeros(1, dtype=np.uint32), arrays, 1), _engine.LOAD_STATUSES)
+        row = np.zeros(1, dtype=np.uint32)
+        return _answer(_engine.load(self._compiled, row, _arrays(point), 1), _engine.LOAD_STATUSES)
 
     def one_number(self, **inputs: float) -> dict[str, float]:
         """The chain that holds one measured/floor ratio and prefill for free; inputs as the engine names them."""
         return _engine.one_number(self._compiled, 0, **inputs)
+
+
+def _arrays(values: Mapping[str, float]) -> dict[str, Floats]:
+    return {name: np.array([value], dtype=np.float64) for name, value in values.items()}
 
 
 def _answer(solved: Mapping[str, NDArray[Any]], statuses: Sequence[str]) -> Answer:

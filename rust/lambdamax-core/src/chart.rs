@@ -88,10 +88,10 @@ impl Chart {
 
 /// Walks up the range on a geometric ladder and brackets the first fall.
 fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: &mut LaneMask) {
-    let ratio = PROBED_SHARES[1].powf(1.0 / CLOSE_LOOKS as f64);
+    let log_ratio = Real::ln(PROBED_SHARES[1]) / CLOSE_LOOKS as f64;
     let mut below = curve.most_decoding * Lanes::splat(PROBED_SHARES[1]);
     for look in (0..CLOSE_LOOKS).rev() {
-        let at = curve.most_decoding * Lanes::splat(ratio.powi(look as i32));
+        let at = curve.most_decoding * Lanes::splat(Real::exp(log_ratio * look as f64));
         let falls = Lanes::splat(0.0).at_most(curve.see(at, &FallAndRate).0).and(doubtful).and(!*found);
         bracket.low = Lanes::select(falls, below, bracket.low);
         bracket.high = Lanes::select(falls, at, bracket.high);

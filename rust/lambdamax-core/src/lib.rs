@@ -1,7 +1,7 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
 //! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern` · `model`, `accelerator`, `profile` ·
-//! `step` · `replica` · `workload` · `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table` · `solve`, `load`,
+//! `step` · `replica` · `workload` · `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `solve`, `load`,
 //! `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
@@ -24,5 +24,6 @@ pub mod solve;
 pub mod step;
 pub mod sweep;
 pub mod table;
+pub mod tasks;
 pub mod ttft;
 pub mod workload;

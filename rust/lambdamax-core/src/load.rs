@@ -3,23 +3,16 @@
 use crate::capacity::{Excess, Limit, LimitRate, OverRate, smallest_root};
 use crate::chart::Chart;
 use crate::equilibrium::Operating;
-use crate::points::{Input, Status};
+use crate::points::{Input, Status, columns};
 use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::solve::curve_of;
 use crate::table::Rows;
 use crate::workload::Workload;
 
-macro_rules! load_columns {
-    ($($variant:ident = $name:literal,)+) => {
-        /// Float answers at a given load.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum LoadAnswer { $(#[doc = $name] $variant,)+ }
-        /// Their column names.
-        pub const LOAD_FIELDS: &[&str] = &[$($name,)+];
-    };
-}
-load_columns! {
+columns! {
+    /// Float answers at a given load; NaN stands for null.
+    LoadAnswer, LOAD_FIELDS, LOAD_ANSWERS:
     Rate = "rate_rps",
     Excess = "excess",
     InFlight = "in_flight",
@@ -37,7 +30,6 @@ load_columns! {
     OutputTokens = "output_tok_s",
     SeatWait = "seat_wait_s",
 }
-const LOAD_ANSWERS: usize = LOAD_FIELDS.len();
 
 /// What a load does to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

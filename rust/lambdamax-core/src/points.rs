@@ -2,6 +2,7 @@
 
 use crate::capacity::LIMITS;
 
+/// An enum whose variants are columns, with their names in order.
 macro_rules! columns {
     ($(#[$meta:meta])* $enum:ident, $names:ident, $count:ident: $($(#[$doc:meta])* $variant:ident = $name:literal,)+) => {
         $(#[$meta])*
@@ -19,6 +20,7 @@ macro_rules! columns {
         pub const $count: usize = $names.len();
     };
 }
+pub(crate) use columns;
 
 columns! {
     /// Numeric inputs of a point; NaN stands for "not given".

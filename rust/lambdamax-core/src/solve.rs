@@ -13,6 +13,7 @@ use crate::real::{LANES, Lanes};
 use crate::replica::Replica;
 use crate::root::Root;
 use crate::table::{Cells, Rows};
+use crate::tasks::{Found, NONE, Tasks};
 use crate::workload::{Lengths, Workload};
 
 /// Seconds in an hour.
@@ -36,94 +37,6 @@ const FEASIBILITY_INPUTS: [Input; 11] = [
     Input::MemoryBytes,
     Input::ReservedBytes,
 ];
-/// Stands for a row or limit without a task.
-const NONE: u32 = u32::MAX;
-
-/// A curve and a number: a bound, a rate or a B.
-type Task = (u32, u64);
-
-/// Distinct (curve, number) pairs of a block, and those of each curve as a list.
-struct Tasks {
-    pairs: Interner<Task>,
-    /// First task of each curve.
-    first: Vec<u32>,
-    /// Next task of the same curve.
-    next: Vec<u32>,
-    /// The pair asked for last, and its number: neighbouring rows often share it.
-    last: (Task, u32),
-}
-
-impl Tasks {
-    fn new(curves: usize) -> Self {
-        Self { pairs: Interner::default(), first: vec![NONE; curves], next: Vec::new(), last: ((NONE, 0), NONE) }
-    }
-
-    fn number(&mut self, curve: u32, value: f64) -> u32 {
-        let bits = value.to_bits();
-        if self.last.0 == (curve, bits) {
-            return self.last.1;
-        }
-        let number = self.pairs.number((curve, bits), bits ^ mix(u64::from(curve)));
-        if number as usize == self.next.len() {
-            self.next.push(self.first[curve as usize]);
-            self.first[curve as usize] = number;
-        }
-        self.last = ((curve, bits), number);
-        number
-    }
-
-    fn len(&self) -> usize {
-        self.next.len()
-    }
-
-    /// Runs every task in the lane of its curve; `run` gets the numbers of the tasks (`NONE` in idle lanes) and their values
-    /// (NaN in idle lanes).
-    fn solve(&self, charts: &[Chart], mut run: impl FnMut(&Chart, [u32; LANES], Lanes)) {
-        for (group, chart) in charts.iter().enumerate() {
-            let mut tasks: [u32; LANES] =
-                std::array::from_fn(|lane| self.first.get(group * LANES + lane).copied().unwrap_or(NONE));
-            while tasks.iter().any(|&task| task != NONE) {
-                run(chart, tasks, Lanes::from_fn(|lane| self.value(tasks[lane])));
-                tasks = tasks.map(|task| if task == NONE { NONE } else { self.next[task as usize] });
-            }
-        }
-    }
-
-    fn value(&self, task: u32) -> f64 {
-        if task == NONE { f64::NAN } else { f64::from_bits(self.pairs.keys()[task as usize].1) }
-    }
-}
-
-/// The rate under a limit, the B there, and how it was found.
-#[derive(Clone, Copy, Debug)]
-struct Found {
-    rate: f64,
-    decoding: f64,
-    evaluations: f64,
-    converged: bool,
-}
-
-impl Found {
-    const NOTHING: Self = Self { rate: f64::NAN, decoding: f64::NAN, evaluations: 0.0, converged: false };
-
-    fn lane(found: &LimitRate, lane: usize) -> Self {
-        Self {
-            rate: found.rate.0[lane],
-            decoding: found.decoding.0[lane],
-            evaluations: found.evaluations.0[lane],
-            converged: found.converged.0[lane] != 0,
-        }
-    }
-
-    /// Puts lanes under the numbers of their tasks.
-    fn store(out: &mut [Self], tasks: [u32; LANES], found: &LimitRate) {
-        for (lane, &task) in tasks.iter().enumerate() {
-            if task != NONE {
-                out[task as usize] = Self::lane(found, lane);
-            }
-        }
-    }
-}
 
 /// What the operating point of a row says.
 #[derive(Clone, Copy, Debug)]
