@@ -177,7 +177,7 @@ def test_a_shared_prefix_counts_once_and_in_whole_blocks() -> None:
     assert step(found, "computed_tokens") == 1500 - 496
     assert step(found, "mean_context_tokens") - step(found, "held_by_a_hit_tokens") == 992
     plain = asked()
-    at = [given(asked(numbers, rate_rps=3.0).at_rate) for numbers in ({}, found.question.numbers)]
+    at = [given(asked(dict(numbers), rate_rps=3.0).at_rate) for numbers in ({}, found.question.numbers)]
     assert at[1]["prefill_share"] < at[0]["prefill_share"]
     assert found.columns["max_rate_rps"] > plain.columns["max_rate_rps"]  # type: ignore[operator]
     turns = asked({"prefix_hit_share": 0.8})

@@ -27,6 +27,8 @@ from lambdamax.verdict import NAME_OF_LIMIT
 STUDIES = sorted((Path(__file__).parent.parent / "sweeps").glob("*.toml"))
 BLOCK = re.compile(r"^# Answer where (?P<where>.*):\n(?P<rows>(?:# (?:\d+|-)\. .*\n)*)", re.MULTILINE)
 
+SURE = re.compile(r"^# How sure: .*$", re.MULTILINE)
+
 
 def spec(**changes: dict[str, Any]) -> Spec:
     raw: dict[str, dict[str, Any]] = {
@@ -80,7 +82,7 @@ def test_what_is_not_supported_is_rows_with_a_status_and_reasons(tmp_path: Path)
     table = lambdamax.frontier(tmp_path / "out", by=["model"])
     assert table.select("model", "gpu", "points_ok", "refused", "unsupported_because").rows() == [
         ("llama-3.1-8b-instruct", "h100-sxm", 8, None, None),
-        ("llama-3.1-8b-instruct", "a100-80-sxm", 4, "unsupported 4", [list(result.unsupported)[0]]),
+        ("llama-3.1-8b-instruct", "a100-80-sxm", 4, "unsupported 4", [next(iter(result.unsupported))]),
         ("moe", "a100-80-sxm", 0, "unsupported 8", ["moe: its config.json describes a model that cannot be sized"]),
         ("moe", "h100-sxm", 0, "unsupported 8", ["moe: its config.json describes a model that cannot be sized"]),
     ]
@@ -149,6 +151,8 @@ def test_a_bad_file_writes_nothing(tmp_path: Path) -> None:
 def test_a_study_states_its_question_and_the_answer_it_gives(study: Path) -> None:
     text = study.read_text(encoding="utf-8")
     assert text.startswith("# Question: ")
+    assert SURE.findall(text) == [how_sure(study)]
+    assert max(map(len, text.splitlines())) <= 120
     blocks = list(BLOCK.finditer(text))
     assert blocks
     for block in blocks:
@@ -169,6 +173,17 @@ def answer(study: Path, where: str) -> Iterator[str]:
         yield f"# {row['rank'] or '-'}. {row['gpu']}{_reason(row) if row['rank'] is None else _point(row)}"
 
 
+def how_sure(study: Path) -> str:
+    """What is behind the constants of each accelerator of `study`."""
+    catalog, by_factor = lambdamax.load_catalog(), dict[str, list[str]]()
+    for gpu in read_spec(study).replica.gpu:
+        profile = catalog.profile("default", gpu)
+        assert (profile.status, profile.measured_points) == ("default", 0)
+        by_factor.setdefault(number(1 + profile.relative_uncertainty.value), []).append(gpu)
+    factors = ", ".join(f"{factor} ({', '.join(gpus)})" for factor, gpus in sorted(by_factor.items()))
+    return f"# How sure: constants are uncalibrated; rates within a factor of {factors}."
+
+
 def _point(row: dict[str, Any]) -> str:
     choice = f"TP {row['tp']}, {row['weight_dtype']} weights, {row['kv_dtype']} KV"
     value, share = number(row["requests_per_usd"]), number(100 * row["share_of_best"], 3)
@@ -185,7 +200,8 @@ def _fill(study: Path) -> None:
         rows = "".join(f"{row}\n" for row in answer(study, block["where"]))
         return f"# Answer where {block['where']}:\n{rows}"
 
-    study.write_text(BLOCK.sub(filled, study.read_text(encoding="utf-8")), encoding="utf-8")
+    text = SURE.sub(how_sure(study), study.read_text(encoding="utf-8"))
+    study.write_text(BLOCK.sub(filled, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

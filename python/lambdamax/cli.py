@@ -149,7 +149,7 @@ def sweep(spec: Path, out: Path, threads: int, as_json: bool) -> None:
         print_sweep(result, _console())
 
 
-@main.command()
+@main.command(short_help="Rank a sweep: who wins, what stops the others.")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @click.option(
     "--maximize", metavar="COL", default="requests_per_usd", show_default=True, help="The column to maximize."

@@ -68,7 +68,7 @@ def median_price(prices: Iterable[Price]) -> Price | None:
         provider=MEDIAN,
         usd_per_accelerator_hour=_decimal(statistics.median(price.usd_per_accelerator_hour for price in found)),
         providers=tuple(price.provider for price in found),
-        source=f"median over {len(found)} providers",
+        source=f"median over {len(found)} provider{'s' if len(found) > 1 else ''}",
         date=max((price.date for price in found), key=_day),
         evidence_kind="computed",
         instance="",

@@ -23,10 +23,18 @@ _LARGEST_PRODUCT: Final = 1_048_576
 
 
 def scan(spec: str | Path | Spec) -> pl.LazyFrame:
-    """The rows of `spec` (a sweep file, or a Spec) as a LazyFrame with every column of the dictionary.
+    """The rows of `spec` (a sweep file, or a Spec) as a LazyFrame: one per point of the grid, solved when asked for.
 
-    Filters on axes choose which rows are solved at all, other filters and the choice of columns are applied block by
-    block. Raises SpecError, naming every fault of the file.
+    Its columns are those of the dictionary but for the load: the inputs, each given or with what the engine took in its
+    place, then the answers; units are SI and USD/h, an answer that a point does not have is null, and `status` says
+    why. Rows are in the order of the grid, the last axis the fastest, where the query keeps order (polars' streaming
+    engine does not). Names are Enums.
+
+    A query solves what it needs: a filter on axes rules out values, and thus rows, beforehand; a query of axes alone
+    solves nothing; any other filter and the choice of columns are applied block by block, so memory does not grow with
+    the grid. Every collect solves anew.
+
+    Raises SpecError, naming every fault of the file. A point that cannot be solved raises nothing.
     """
     spec = spec if isinstance(spec, Spec) else read_spec(spec)
     grid = Grid.of(spec, load_catalog())

@@ -218,7 +218,9 @@ def _over(case: Case, load: dict[str, float]) -> str:
     binding, rate = case.binding_limit, case.answer["max_rate_rps"]
     if binding is None or not load["rate_rps"] > rate * (1 + _VISIBLE):
         return ""
-    return f"; it is above the {quantity(rate, 'req/s')} that the {NAME_OF_LIMIT[binding]} allows"
+    if rate == 0:
+        return f"; but it misses the {NAME_OF_LIMIT[binding]}, as every rate does"
+    return f"; but it is above the {quantity(rate, 'req/s')} that the {NAME_OF_LIMIT[binding]} allows"
 
 
 def _clients(case: Case) -> str:

@@ -56,6 +56,10 @@ impl Grid {
     pub fn runs(&self, axis: usize, start: u64, rows: usize, mut run: impl FnMut(usize, usize, usize)) {
         let stride = self.strides[axis];
         let count = self.axes[axis].values.len();
+        if count == 1 {
+            run(0, rows, 0);
+            return;
+        }
         let mut digit = self.digit(axis, start);
         let mut left = stride - start % stride;
         let mut from = 0usize;

@@ -227,7 +227,7 @@ impl<'a> Block<'a> {
             if curve == NONE || bound.is_nan() { NONE } else { tasks.number(curve, bound) }
         };
         let of_row = (0..self.rows.len()).map(task).collect();
-        let mut found = vec![Found::NOTHING; tasks.len()];
+        let mut found = vec![Found::NOTHING; tasks.count()];
         tasks.solve(&self.charts, |chart, numbers, bounds| {
             Found::store(&mut found, numbers, &LimitRate::bounded(chart, limit, bounds));
         });
@@ -274,7 +274,7 @@ impl<'a> Block<'a> {
                 row.spot = tasks.number(row.curve, row.decoding);
             }
         }
-        self.spots = vec![Spot::NOWHERE; tasks.len()];
+        self.spots = vec![Spot::NOWHERE; tasks.count()];
         let spots = &mut self.spots;
         tasks.solve(&self.charts, |chart, numbers, decoding| {
             let at = chart.curve.at(decoding);
@@ -297,7 +297,7 @@ impl<'a> Block<'a> {
                 }
             }
         }
-        let mut found = vec![Found::NOTHING; tasks.len()];
+        let mut found = vec![Found::NOTHING; tasks.count()];
         tasks.solve(&self.charts, |chart, numbers, rates| {
             let top = |lane: usize| most_decoding.get(numbers[lane] as usize).copied().unwrap_or(0.0);
             let root = invert(chart, Lanes::from_fn(top), rates);

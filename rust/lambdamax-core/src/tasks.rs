@@ -44,7 +44,7 @@ impl Tasks {
     }
 
     /// How many.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.next.len()
     }
 
