@@ -34,7 +34,7 @@ def main() -> None:
     times = interleaved({name: partial(run, code) for name, code in COMMANDS.items()}, rounds)
     for name in COMMANDS:
         least, ratio = times.least(name), times.ratio(name, NOTHING)
-        said = f"  {verdict(least, AIMS_S[name], at_most=True)} s" if name in AIMS_S else ""
+        said = f"  {verdict(least, AIMS_S[name], ' s', at_most=True)}" if name in AIMS_S else ""
         print(f"{name:18s} {least:6.3f} s best {times.median(name):6.3f} s median {ratio:6.2f} x pass{said}")
 
 

@@ -94,7 +94,7 @@ def main() -> None:
         runs = measure(sizes, Path(folder))
     if len(runs) > 1:
         ratio = runs[-1].peak_mb / runs[0].peak_mb
-        print(f"  largest / smallest sweep: {ratio:.2f} of the memory, {verdict(ratio, FLAT, at_most=True)} is flat")
+        print(f"  largest / smallest sweep: {ratio:.2f} of the memory, flat if <= {FLAT:g}")
 
 
 def measure(sizes: list[str], folder: Path) -> list[Run]:
@@ -105,9 +105,9 @@ def measure(sizes: list[str], folder: Path) -> list[Run]:
             break
         one = run(size, folder)
         runs.append(one)
-        said = verdict(one.peak_mb, AIM_MB, at_most=True)
+        said = verdict(one.peak_mb, AIM_MB, " MB", at_most=True)
         disk = f"{one.disk_bytes / 1e9:7.2f} GB written"
-        print(f"  {one.rows:12,d} points {one.seconds:8.1f} s {disk} {one.peak_mb:7.0f} MB peak, {said} MB", flush=True)
+        print(f"  {one.rows:12,d} points {one.seconds:8.1f} s {disk} {one.peak_mb:7.0f} MB peak, {said}", flush=True)
     return runs
 
 

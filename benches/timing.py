@@ -48,7 +48,7 @@ def interleaved(contestants: Mapping[str, Work], rounds: int) -> Times:
     return Times(found)
 
 
-def verdict(value: float, aim: float, *, at_most: bool = False) -> str:
+def verdict(value: float, aim: float, unit: str = "", *, at_most: bool = False) -> str:
     """Whether `value` meets its aim, in words."""
     met = value <= aim if at_most else value >= aim
-    return f"aim {'<=' if at_most else '>='} {aim:g}: {'met' if met else 'MISSED'}"
+    return f"aim {'<=' if at_most else '>='} {aim:,g}{unit}: {'met' if met else 'MISSED'}"

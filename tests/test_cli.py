@@ -195,6 +195,15 @@ def test_unsupported_points_are_counted_with_their_reasons(run: Run, spec: Path,
     }
 
 
+def test_a_frontier_without_a_winner_says_why(run: Run, spec: Path, tmp_path: Path) -> None:
+    spec.write_text(SPEC.replace('["h100-sxm", "mi300x", "a10"]', '"a10"\nweight_dtype = "fp8"'), encoding="utf-8")
+    run("sweep", str(spec), "--out", str(tmp_path / "out"))
+    shown = run("frontier", str(tmp_path / "out"), "--by", "model")
+    assert shown.exit_code == 0, shown.output
+    assert "8, of which 0 are ok" in shown.output
+    assert shown.output.count("a10  no point is ok: unsupported 4") == 2
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_frontier_fits_the_terminal_and_has_no_broken_word(run: Run, tmp_path: Path, width: int) -> None:
     study, out = str(Path("sweeps") / "h100-h200-b200-mi300x.toml"), str(tmp_path / "out")

@@ -10,7 +10,8 @@ fast-math without the flags that forbid NaN.
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 from numba import njit
@@ -20,13 +21,15 @@ from rivals.coefficients import BLOCK, Floats
 from rivals.points import Points, SharedGrid
 
 Answers = dict[str, NDArray[Any]]
+F = TypeVar("F", bound=Callable[..., Any])
 
-COMPILED: Final = {"fastmath": {"contract", "reassoc", "arcp", "nsz", "afn"}, "error_model": "numpy", "cache": True}
+FAST_MATH: Final = {"contract", "reassoc", "arcp", "nsz", "afn"}
 LIMITS: Final = 7
 NONE: Final = 255
 SLO_UNREACHABLE: Final = 3
 NEAR_COMPUTE: Final = 0.9
 NODES: Final = 16
+SLOS: Final = ("slo_ttft_s", "slo_tpot_s", "slo_e2e_s", "utilization_cap")
 
 # Places in a curve's constants.
 W, Q, QLW, IQ, LAYER, HEAD, ROW, FIXED, DECODE = range(9)
@@ -76,22 +79,26 @@ C_W, C_LAYER, C_HEAD, C_Q, C_FIXED, C_SEQUENCE, C_KAPPA, C_LINK, C_ATTENTION = r
 C_HALF, C_HOST, C_HOST_TOKEN, C_ASYNC, C_POOL, C_WEIGHT_BYTES, C_FLOOR, C_GPUS = range(9, 17)
 
 
+def compiled(function: F) -> F:
+    """`function` as one-core machine code, kept on disk for the next process."""
+    return cast(F, njit(fastmath=FAST_MATH, error_model="numpy", cache=True)(function))
+
+
 def solve(points: Points) -> Answers:
     """All answers of all points, each point on its own curve."""
     f = points.fields
-    slos = [f[name][:, None] for name in ("slo_ttft_s", "slo_tpot_s", "slo_e2e_s", "utilization_cap")]
-    return _run(points, slos)
+    return _run(points, {name: f[name][:, None] for name in SLOS})
 
 
 def solve_shared(grid: SharedGrid) -> Answers:
     """All answers of a grid, each curve charted once."""
     count = len(grid.curves)
-    return _run(grid.curves, [np.tile(values, (count, 1)) for values in grid.slos.values()])
+    return _run(grid.curves, {name: np.tile(grid.slos[name], (count, 1)) for name in SLOS})
 
 
-def _run(points: Points, slos: list[Floats]) -> Answers:
+def _run(points: Points, slos: dict[str, Floats]) -> Answers:
     f = points.fields
-    rows = len(points) * math.prod(values.shape[1] for values in slos)
+    rows = len(points) * math.prod(values.shape[1] for values in slos.values())
     out = np.empty((len(OUTPUTS), rows))
     codes = np.empty((3, rows), dtype=np.uint8)
     varying = bool(f["isl_cv"].any())
@@ -99,7 +106,8 @@ def _run(points: Points, slos: list[Floats]) -> Answers:
     shape = [f[name] for name in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")]
     rest = [f[name] for name in ("max_num_seqs", "max_num_batched_tokens", "usd_per_accelerator_hour")]
     inputs = np.array([*shape, *rest]).T.copy()
-    _solve(points.table, points.replica, inputs, *slos, x, w / math.sqrt(math.pi), out, codes)
+    ttft, tpot, e2e, cap = (slos[name] for name in SLOS)
+    _solve(points.table, points.replica, inputs, ttft, tpot, e2e, cap, x, w / math.sqrt(math.pi), out, codes)
     names = ("status", "binding_limit", "next_limit")
     return dict(zip(OUTPUTS, out, strict=True)) | dict(zip(names, codes, strict=True))
 
@@ -107,8 +115,8 @@ def _run(points: Points, slos: list[Floats]) -> Answers:
 # The curve
 
 
-@njit(**COMPILED)
-def _gemm(v, y):
+@compiled
+def _gemm(v: Floats, y: float) -> tuple[float, float]:
     """(w^q + y^q)^(1/q), and its slope in y."""
     y = max(y, 1e-300)
     ratio = math.exp(v[Q] * math.log(y) - v[QLW])
@@ -117,21 +125,22 @@ def _gemm(v, y):
     return value, value * ratio / (whole * y)
 
 
-@njit(**COMPILED)
-def _chunks(v, uncached, b):
-    return max(1.0, math.ceil(uncached / (v[BUDGET] - b)))
+@compiled
+def _chunks(v: Floats, uncached: float, b: float) -> float:
+    chunks: float = max(1.0, math.ceil(uncached / (v[BUDGET] - b)))
+    return chunks
 
 
-@njit(**COMPILED)
-def _same_piece(v, nodes, a, b):
+@compiled
+def _same_piece(v: Floats, nodes: Floats, a: float, b: float) -> bool:
     same = True
     for j in range(nodes.shape[1]):
         same = same and _chunks(v, nodes[0, j], a) == _chunks(v, nodes[0, j], b)
     return same
 
 
-@njit(**COMPILED)
-def _next_edge(v, nodes, low):
+@compiled
+def _next_edge(v: Floats, nodes: Floats, low: float) -> float:
     """The smallest B above `low` at which some prompt needs one chunk more."""
     found = 1e300
     for j in range(nodes.shape[1]):
@@ -141,8 +150,8 @@ def _next_edge(v, nodes, low):
     return found
 
 
-@njit(**COMPILED)
-def _curve(c, inputs, x, w, v, nodes):
+@compiled
+def _curve(c: Floats, inputs: Floats, x: Floats, w: Floats, v: Floats, nodes: Floats) -> None:
     """Constants of a curve into `v`; (uncached, prompt seconds, held, weight) of its prompt nodes into `nodes`."""
     isl, osl, isl_cv, osl_cv = inputs[0], inputs[1], inputs[2], inputs[3]
     d1 = osl - 1.0
@@ -166,8 +175,8 @@ def _curve(c, inputs, x, w, v, nodes):
     v[D1], v[CAP], v[MEAN_HELD] = d1, inputs[5] * d1 / (mean + d1), mean + BLOCK / 2.0
 
 
-@njit(**COMPILED)
-def _look(v, nodes, b, need, s):
+@compiled
+def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
     """The state at B into `s`, as far as the limit `need` asks: 0 the rate alone, 3 TPOT, ALL everything."""
     alone, alone_slope = _gemm(v, v[ROW] * b)
     alone_slope *= v[ROW]
@@ -245,8 +254,8 @@ def _look(v, nodes, b, need, s):
 # The chart
 
 
-@njit(**COMPILED)
-def _chart(v, nodes, probes, peak):
+@compiled
+def _chart(v: Floats, nodes: Floats, probes: Floats, peak: Floats) -> None:
     """Looks at the curve at the probes and finds its peak."""
     for p in range(PROBES):
         _look(v, nodes, SHARES[p] * v[CAP], ALL, probes[p])
@@ -262,14 +271,15 @@ def _chart(v, nodes, probes, peak):
         _look_closer(v, nodes, peak)
 
 
-@njit(**COMPILED)
-def _fall(v, nodes, b, s):
+@compiled
+def _fall(v: Floats, nodes: Floats, b: float, s: Floats) -> float:
     _look(v, nodes, b, 0, s)
-    return b * s[CYCLE + 1] / s[CYCLE] - 1.0
+    fall: float = b * s[CYCLE + 1] / s[CYCLE] - 1.0
+    return fall
 
 
-@njit(**COMPILED)
-def _look_closer(v, nodes, peak):
+@compiled
+def _look_closer(v: Floats, nodes: Floats, peak: Floats) -> None:
     s = np.empty(STATE)
     below = v[CAP] * SHARES[1]
     for look in range(CLOSE_LOOKS - 1, -1, -1):
@@ -280,8 +290,8 @@ def _look_closer(v, nodes, peak):
         below = b
 
 
-@njit(**COMPILED)
-def _climb(v, nodes, low, high, peak):
+@compiled
+def _climb(v: Floats, nodes: Floats, low: float, high: float, peak: Floats) -> None:
     """The zero of -dlnlambda/dlnB by Illinois; `peak` moves there if it is higher."""
     s = np.empty(STATE)
     f_low, f_high = _fall(v, nodes, low, s), _fall(v, nodes, high, s)
@@ -304,8 +314,8 @@ def _climb(v, nodes, low, high, peak):
 # Roots
 
 
-@njit(**COMPILED)
-def _first_guess(low, high, f_low, d_low, f_high, d_high):
+@compiled
+def _first_guess(low: float, high: float, f_low: float, d_low: float, f_high: float, d_high: float) -> float:
     span = f_high - f_low
     t = -f_low / span
     u = 1.0 - t
@@ -314,8 +324,8 @@ def _first_guess(low, high, f_low, d_low, f_high, d_high):
     return cubic if low <= cubic <= high else low + (high - low) * t
 
 
-@njit(**COMPILED)
-def _bounded(v, nodes, probes, peak, limit, bound):
+@compiled
+def _bounded(v: Floats, nodes: Floats, probes: Floats, peak: Floats, limit: int, bound: float) -> tuple[float, float]:
     """(rate, B) where the limit's quantity is at its bound."""
     place, inverse = KV + 2 * (limit - 1), 1.0 / bound
     if probes[0, place] >= bound:
@@ -334,8 +344,8 @@ def _bounded(v, nodes, probes, peak, limit, bound):
     return peak[RATE], peak[B]
 
 
-@njit(**COMPILED)
-def _inverted(v, nodes, probes, rate, high):
+@compiled
+def _inverted(v: Floats, nodes: Floats, probes: Floats, rate: float, high: float) -> float:
     """The smallest B up to `high` with lambda(B) = rate."""
     s = np.empty(STATE)
     low = 0
@@ -350,8 +360,10 @@ def _inverted(v, nodes, probes, rate, high):
     return _newton(v, nodes, 0, rate, before[B], up, guess)[1]
 
 
-@njit(**COMPILED)
-def _newton(v, nodes, limit, inverse, low, high, x):
+@compiled
+def _newton(
+    v: Floats, nodes: Floats, limit: int, inverse: float, low: float, high: float, x: float
+) -> tuple[float, float]:
     """Safeguarded Newton: (rate, B) at the root. `inverse` is 1/bound, or the rate where the limit is 0."""
     s = np.empty(STATE)
     place = KV + 2 * (limit - 1)
@@ -385,14 +397,14 @@ def _newton(v, nodes, limit, inverse, low, high, x):
 # Rows
 
 
-@njit(**COMPILED)
-def _named(limit, rates):
+@compiled
+def _named(limit: int, rates: Floats) -> int:
     near = limit in (1, 2) and rates[limit] >= NEAR_COMPUTE * rates[0] and rates[0] < 1e300
     return 0 if near else limit
 
 
-@njit(**COMPILED)
-def _smallest(rates, cap, capped):
+@compiled
+def _smallest(rates: Floats, cap: float, capped: bool) -> int:
     """The place of the smallest rate; with `capped` utilization is filled in first."""
     if capped:
         rates[6] = cap * min(rates[0], rates[1], rates[2])
@@ -403,16 +415,27 @@ def _smallest(rates, cap, capped):
     return found
 
 
-@njit(**COMPILED)
-def _operating(v, nodes, probes, limit, rate, b, s):
+@compiled
+def _operating(v: Floats, nodes: Floats, probes: Floats, limit: int, rate: float, b: float, s: Floats) -> None:
     """The operating point under the limit that is the smallest."""
     if limit == 6:
         b = _inverted(v, nodes, probes, rate, b)
     _look(v, nodes, b, ALL, s)
 
 
-@njit(**COMPILED)
-def _write(out, row, c, inputs, v, rates, rate, sustained, s, idle_e2e):
+@compiled
+def _write(
+    out: Floats,
+    row: int,
+    c: Floats,
+    inputs: Floats,
+    v: Floats,
+    rates: Floats,
+    rate: float,
+    sustained: float,
+    s: Floats,
+    idle_e2e: float,
+) -> None:
     isl, osl, price = inputs[0], inputs[1], inputs[6]
     cost = c[C_GPUS] * price
     out[0, row] = rate
@@ -435,15 +458,17 @@ def _write(out, row, c, inputs, v, rates, rate, sustained, s, idle_e2e):
     out[29, row], out[30, row] = per_request / osl * 1e6, per_request / (isl + osl) * 1e6
 
 
-@njit(**COMPILED)
-def _roots(v, nodes, probes, peak, limit, bounds, rate, b):
+@compiled
+def _roots(
+    v: Floats, nodes: Floats, probes: Floats, peak: Floats, limit: int, bounds: Floats, rate: Floats, b: Floats
+) -> None:
     """Rates and Bs of one limit under each of its bounds."""
     for n in range(len(bounds)):
         rate[n], b[n] = _bounded(v, nodes, probes, peak, limit, bounds[n])
 
 
-@njit(**COMPILED)
-def _digits(n, tpot, e2e, cap, at):
+@compiled
+def _digits(n: int, tpot: int, e2e: int, cap: int, at: NDArray[np.int64]) -> None:
     """Which value of each SLO axis row `n` of a curve has; TTFT is the slowest axis, the cap the fastest."""
     at[6] = n % cap
     at[5] = n // cap % e2e
@@ -451,8 +476,20 @@ def _digits(n, tpot, e2e, cap, at):
     at[4] = n // (cap * e2e * tpot)
 
 
-@njit(**COMPILED)
-def _solve(table, replica, inputs, ttft, tpot, e2e, cap, x, w, out, codes):
+@compiled
+def _solve(
+    table: Floats,
+    replica: NDArray[np.uint32],
+    inputs: Floats,
+    ttft: Floats,
+    tpot: Floats,
+    e2e: Floats,
+    cap: Floats,
+    x: Floats,
+    w: Floats,
+    out: Floats,
+    codes: NDArray[np.uint8],
+) -> None:
     """Every curve, and every row of its SLOs' product."""
     v, nodes = np.empty(CONSTANTS), np.empty((4, len(x)))
     probes, peak = np.empty((PROBES, STATE)), np.empty(STATE)

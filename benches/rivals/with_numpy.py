@@ -180,7 +180,8 @@ class Curves:
 
     def lap(self, b: Floats) -> Dual:
         """D1*D(B) + B*E[s] alone."""
-        return _concatenated([block.cycles(b[chosen]).cycle for chosen, block in self.blocks()])
+        laps: Dual = _concatenated([block.cycles(b[chosen]).cycle for chosen, block in self.blocks()])
+        return laps
 
     def excess(self, b: Floats, limit: str, inverse: Floats) -> tuple[Dual, Dual]:
         """One limit's quantity over its bound, less one, and lambda; `inverse` is 1/bound, or the rate for `rate`."""
@@ -369,8 +370,8 @@ class Chart:
 
     def _find_peaks(self) -> None:
         rises = np.array([probe.cycle.value - probe.b * probe.cycle.slope for probe in self.probes])
-        falls = rises <= 0.0
-        falling = falls.any(axis=0)
+        falls: NDArray[np.bool] = rises <= 0.0
+        falling: NDArray[np.bool] = np.logical_or.reduce(falls)
         first = falls.argmax(axis=0)
         low, high = SHARES[first - 1] * self.curves.b_cap, SHARES[first] * self.curves.b_cap
         flat = [r < probe.sharing * (1 - NEARLY_FLAT) for r, probe in zip(rises[1:-1], self.probes[1:-1], strict=True)]
@@ -432,8 +433,11 @@ def _fall(its: Curves, b: Floats) -> Floats:
 
 
 def _taken(state: State, chosen: Indices) -> State:
-    parts = (Dual(p.value[chosen], p.slope[chosen]) if isinstance(p, Dual) else p[chosen] for p in state)
-    return State(*parts)
+    return State(*(_part(part, chosen) for part in state))
+
+
+def _part(values: Any, chosen: Indices) -> Any:
+    return Dual(values.value[chosen], values.slope[chosen]) if isinstance(values, Dual) else values[chosen]
 
 
 def _replaced(state: State, chosen: Indices, new: State) -> State:
@@ -492,7 +496,8 @@ def _first_guess(b: Floats, value: Floats, slope: Floats) -> Floats:
     from_low = low * (1.0 + 2.0 * t) + span * t / slope[0]
     from_high = high * (1.0 + 2.0 * u) - span * u / slope[1]
     cubic = from_low * u * u + from_high * t * t
-    return np.where((cubic >= low) & (cubic <= high), cubic, low + (high - low) * t)
+    guess: Floats = np.where((cubic >= low) & (cubic <= high), cubic, low + (high - low) * t)
+    return guess
 
 
 def _newton(its: Curves, limit: str, inverse: Floats, ends: Ends) -> tuple[Floats, Floats]:
@@ -718,7 +723,8 @@ def _places(first: Indices, digits: Indices) -> Indices:
     """Where the root of each limit is, for each combination of the SLO values; `first` is a limit's first root."""
     ttft, tpot, e2e, _ = digits
     alone = np.zeros_like(ttft)
-    return first[:6, None] + np.array([alone, alone, alone, tpot, ttft, e2e])
+    places: Indices = first[:6, None] + np.array([alone, alone, alone, tpot, ttft, e2e])
+    return places
 
 
 def _shared_roots(grid: SharedGrid, part: Points, chart: Chart) -> list[list[Found]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
+from scipy.optimize import brentq, minimize_scalar  # type: ignore[import-untyped]
 
 from rivals.coefficients import BLOCK, COEFFICIENTS, Floats
 from rivals.points import Points

@@ -68,7 +68,7 @@ mod _engine {
             self.rows.len()
         }
 
-        /// Sizes that follow from the facts, as arrays; `feasible` is 1 where an engine would start the replica.
+        /// Sizes that follow from the facts, as arrays: bytes, parameters, KV bytes per token, and the single-stream floor [s].
         fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
             let out = PyDict::new(py);
             type Fact = fn(&Replica) -> f64;
