@@ -130,3 +130,14 @@ def test_columns_that_are_not_there_are_named_at_once(whole: pl.DataFrame) -> No
         lambdamax.frontier(whole.drop("status"))
     with pytest.raises(FrameError, match="no rows"):
         lambdamax.frontier(whole.head(0))
+
+
+def test_a_difference_beyond_nine_digits_is_a_tie() -> None:
+    point = {"model": "m", "gpu": "g", "status": "ok", "requests_per_usd": 3000.0}
+    points = pl.DataFrame(
+        [
+            point | {"max_num_batched_tokens": 16384.0, "requests_per_usd": 3000.0 * (1 + 1e-12)},
+            point | {"max_num_batched_tokens": 2048.0},
+        ]
+    )
+    assert lambdamax.frontier(points, by=["model"])["max_num_batched_tokens"].to_list() == [2048.0]

@@ -16,6 +16,8 @@ from lambdamax.frames import REPLICA_COLUMNS
 from lambdamax.store import part_columns, read_parts
 
 _CHUNK_ROWS: Final = 262_144
+# Roots are good to twelve digits: points that differ only beyond these are as good as each other.
+_DIGITS: Final = 9
 _SHARE: Final = "share_of_best"
 _BECAUSE: Final = "unsupported_because"
 _WHY: Final = ("points", "points_ok", "refused", _BECAUSE)
@@ -31,8 +33,9 @@ def frontier(
     """The best point of every group and, ranked below it, the best that each other `compare` value can do there.
 
     `source` is the directory of a sweep, or solved points. A group shares the values of the columns `by`; None is every
-    column that the customer brings: model, workload, SLO and price plan. Only points with status `ok` can win. Ties go
-    to the smaller value of the first column of the dictionary in which they differ (text by its letters, null last).
+    column that the customer brings: model, workload, SLO and price plan. Only points with status `ok` can win. Values
+    that agree in nine significant digits are a tie, which goes to the smaller value of the first column of the
+    dictionary in which the points differ (text by its letters, null last).
 
     One row per group and `compare` value: `by`, `compare`, `rank` (1 wins; null where nothing is ok), `maximize`,
     `share_of_best` (of the winner's value), `binding_limit` and `next_limit` of that row's point (what stops it),
@@ -94,14 +97,19 @@ def _reduced(chunk: pl.DataFrame, *, keys: list[str], maximize: str) -> tuple[pl
 
 def _best(points: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
     """The best ok point for each combination of `keys`."""
-    value = pl.col(maximize)
+    value = _value(maximize)
     top = points.filter(pl.col("status") == "ok").filter(value == value.max().over(keys))
     return top.sort(_tie_order(top, maximize), nulls_last=True).unique(keys, keep="first", maintain_order=True)
 
 
+def _value(maximize: str) -> pl.Expr:
+    """The objective without the digits that depend on how a root was approached."""
+    return pl.col(maximize).round_sig_figs(_DIGITS)
+
+
 def _tie_order(points: pl.DataFrame, maximize: str) -> list[pl.Expr]:
     known = [column.name for column in columns.point_columns() if column.name in points.columns]
-    return [-pl.col(maximize), *(_comparable(points, name) for name in known)]
+    return [-_value(maximize), *(_comparable(points, name) for name in known)]
 
 
 def _comparable(points: pl.DataFrame, name: str) -> pl.Expr:
