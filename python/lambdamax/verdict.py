@@ -41,7 +41,8 @@ _HAPPENS: Final = {
     "tpot_slo": "the mean time per output token reaches {slo_tpot_s}",
     "ttft_slo": "the mean time to the first token reaches {slo_ttft_s}",
     "e2e_slo": "the mean time of a whole request reaches {slo_e2e_s}",
-    "utilization": "{utilization_cap} of the sustainable rate is in use; the rest is kept free, or waits have no bound",
+    "utilization": "{utilization_cap} of the sustainable rate ({sustained}) is in use; the rest is kept free, or waits "
+    "have no bound",
 }
 _CHANGES: Final = {
     "compute": "more or faster GPUs, narrower weights, shorter or cached prompts; more memory gains nothing",
@@ -147,7 +148,14 @@ def _met_before(case: Case, limit: str) -> str:
 
 
 def _happens(case: Case, limit: str) -> str:
-    return _HAPPENS[limit].format(**{name: quantity(case.point(name), unit) for name, unit in _POINTS})
+    points = {name: quantity(case.point(name), unit) for name, unit in _POINTS}
+    return _HAPPENS[limit].format(**points, sustained=_sustained(case))
+
+
+def _sustained(case: Case) -> str:
+    """The sustainable rate and the limit that sets it."""
+    first = min(_PHYSICAL, key=lambda limit: case.answer[RATE_OF_LIMIT[limit]])
+    return f"{quantity(sustainable_rate_rps(case), 'req/s')}, where {NAME_OF_LIMIT[first]} ends it"
 
 
 def _does_not_fit(case: Case) -> str:
