@@ -27,7 +27,7 @@ from lambdamax import _engine
 from rivals import with_numba, with_numpy, with_scipy
 from rivals.coefficients import Floats
 from rivals.points import Points, SharedGrid
-from timing import Times, interleaved, seconds, verdict
+from timing import Times, Work, interleaved, verdict
 from workloads import random_points, shared_grid
 
 Answers = Mapping[str, NDArray[Any]]
@@ -56,32 +56,26 @@ class Case:
     def run(self, rounds: int) -> bool:
         """Print the table and the ratios; whether all agree."""
         print(f"\n{self.title}: {self.rows} points")
-        times = interleaved(self.contestants, rounds)
+        work: dict[str, Work] = {**self.contestants, BRENTQ: partial(with_scipy.solve, self.sample)}
+        times = interleaved(work, rounds)
         agreed = self.agree()
-        for name in self.contestants:
-            self.print_row(name, times.median(name), times.least(name))
-        per_point = self.print_brentq()
-        self.print_ratios(times, per_point)
+        for name in work:
+            rows = self.solved_by(name)
+            median, best = rows / times.median(name), rows / times.least(name)
+            print(f"  {name:22s} {median:12,.0f} points/s median {best:12,.0f} best")
+        self.print_ratios(times)
         return agreed
 
-    def print_row(self, name: str, median: float, least: float) -> None:
-        """One contestant's rate."""
-        print(f"  {name:22s} {self.rows / median:12,.0f} points/s median {self.rows / least:12,.0f} best")
+    def solved_by(self, name: str) -> int:
+        """Points of one round."""
+        return len(self.sample) if name == BRENTQ else self.rows
 
-    def print_brentq(self) -> float:
-        """Seconds per point of the best of two runs of brentq over its sample."""
-        took = min(seconds(partial(with_scipy.solve, self.sample)) for _ in range(2))
-        print(f"  {BRENTQ:22s} {len(self.sample) / took:12,.0f} points/s best, on {len(self.sample)} points")
-        return took / len(self.sample)
-
-    def print_ratios(self, times: Times, brentq_s: float) -> None:
+    def print_ratios(self, times: Times) -> None:
         """How many times faster the engine is on one core, and two cores than one."""
-        for name in self.contestants:
+        for name in times.seconds:
             if name not in (ONE, TWO):
-                ratio = times.ratio(name, ONE)
+                ratio = times.ratio(name, ONE) * self.rows / self.solved_by(name)
                 print(f"  engine / {name:13s} {ratio:12.2f}  {verdict(ratio, AIMS[name.split()[0]])}")
-        ratio = brentq_s * self.rows / times.median(ONE)
-        print(f"  engine / {BRENTQ:13s} {ratio:12.0f}  {verdict(ratio, AIMS[BRENTQ])}")
         ratio = times.ratio(ONE, TWO)
         print(f"  two cores / one        {ratio:12.2f}  {verdict(ratio, TWO_CORES)}")
         if self.points_per_s:
@@ -139,7 +133,7 @@ def grid_case(title: str, grid: SharedGrid, sample: int) -> Case:
 def cases(*, quick: bool) -> list[Case]:
     """Every kind of points."""
     small = 16 if quick else 1
-    brentq = 20 if quick else 400
+    brentq = 20 if quick else 200
     lengths = (2, 2) if quick else (8, 8)
     return [
         random_case(

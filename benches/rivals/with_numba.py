@@ -6,7 +6,7 @@ that share a curve (SLO axes) share its chart, the root of each limit and value,
 fast-math without the flags that forbid NaN.
 """
 
-# ruff: noqa: PLR0917, PLR0915  compiled functions pass scalars and are one body where that is faster
+# ruff: noqa: PLR0917  compiled functions pass scalars and are one body where that is faster
 from __future__ import annotations
 
 import math
@@ -84,6 +84,11 @@ def compiled(function: F) -> F:
     return cast(F, njit(fastmath=FAST_MATH, error_model="numpy", cache=True)(function))
 
 
+def inlined(function: F) -> F:
+    """`function` compiled into each of its callers."""
+    return cast(F, njit(fastmath=FAST_MATH, error_model="numpy", forceinline=True)(function))
+
+
 def solve(points: Points) -> Answers:
     """All answers of all points, each point on its own curve."""
     f = points.fields
@@ -127,7 +132,7 @@ def _gemm(v: Floats, y: float) -> tuple[float, float]:
 
 @compiled
 def _chunks(v: Floats, uncached: float, b: float) -> float:
-    chunks: float = max(1.0, math.ceil(uncached / (v[BUDGET] - b)))
+    chunks: float = max(1.0, math.ceil(uncached / (v[BUDGET] - max(b - 1.0, 0.0))))
     return chunks
 
 
@@ -144,7 +149,7 @@ def _next_edge(v: Floats, nodes: Floats, low: float) -> float:
     """The smallest B above `low` at which some prompt needs one chunk more."""
     found = 1e300
     for j in range(nodes.shape[1]):
-        edge = v[BUDGET] - nodes[0, j] / _chunks(v, nodes[0, j], low)
+        edge = v[BUDGET] + 1.0 - nodes[0, j] / _chunks(v, nodes[0, j], low)
         if low < edge < found:
             found = edge
     return found
@@ -175,13 +180,14 @@ def _curve(c: Floats, inputs: Floats, x: Floats, w: Floats, v: Floats, nodes: Fl
     v[D1], v[CAP], v[MEAN_HELD] = d1, inputs[5] * d1 / (mean + d1), mean + BLOCK / 2.0
 
 
-@compiled
-def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
-    """The state at B into `s`, as far as the limit `need` asks: 0 the rate alone, 3 TPOT, ALL everything."""
-    alone, alone_slope = _gemm(v, v[ROW] * b)
-    alone_slope *= v[ROW]
-    seen_gemm, seen_slope = _gemm(v, v[ROW] * (b + 1.0))
-    room = v[BUDGET] - b
+Sums = tuple[float, float, float, float, float, float, float, float]
+
+
+@inlined
+def _prompts(v: Floats, nodes: Floats, b: float, alone: float, alone_slope: float) -> Sums:
+    """E[s] and E[s^2] with slopes, E[k], E[k*h], E[s*h] with slope, over the prompt nodes."""
+    room = v[BUDGET] - max(b - 1.0, 0.0)
+    taken = 1.0 if b > 1.0 else 0.0
     whole = whole_slope = mean = mean_slope = square = square_slope = chunks = 0.0
     held_chunks = held_work = held_work_slope = 0.0
     for j in range(nodes.shape[1]):
@@ -189,11 +195,11 @@ def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
         full = k - 1.0
         last, last_slope = _gemm(v, v[ROW] * b + v[LAYER] * (nodes[0, j] - full * room))
         value = last - alone + nodes[1, j]
-        slope = last_slope * (v[ROW] + v[LAYER] * full) - alone_slope
+        slope = last_slope * (v[ROW] + v[LAYER] * full * taken) - alone_slope
         if full > 0.0:
             if whole == 0.0:
-                whole, whole_slope = _gemm(v, v[LAYER] * v[BUDGET] + v[HEAD] * b)
-                whole_slope *= v[HEAD]
+                whole, whole_slope = _gemm(v, v[LAYER] * (b + room) + v[HEAD] * b)
+                whole_slope *= v[HEAD] + v[LAYER] * (1.0 - taken)
             value += full * (whole - alone)
             slope += full * (whole_slope - alone_slope)
         weight = nodes[3, j]
@@ -206,6 +212,17 @@ def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
         held_chunks += held * k
         held_work += held * value
         held_work_slope += held * slope
+    return mean, mean_slope, square, square_slope, chunks, held_chunks, held_work, held_work_slope
+
+
+@compiled
+def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
+    """The state at B into `s`, as far as the limit `need` asks: 0 the rate alone, 3 TPOT, ALL everything."""
+    alone, alone_slope = _gemm(v, v[ROW] * b)
+    alone_slope *= v[ROW]
+    seen_gemm, seen_slope = _gemm(v, v[ROW] * (b + 1.0))
+    sums = _prompts(v, nodes, b, alone, alone_slope)
+    mean, mean_slope, square, square_slope, chunks, held_chunks, held_work, held_work_slope = sums
     decode = v[D1] * (v[FIXED] + v[DECODE] * (b + 1.0) + seen_gemm)
     decode_slope = v[D1] * (v[DECODE] + seen_slope * v[ROW])
     cycle = decode + b * mean

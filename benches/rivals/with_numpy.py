@@ -32,7 +32,7 @@ STRETCH_POINTS: Final = {1: 65536, NODES: 16384}
 BLOCK_POINTS: Final = {1: 8192, NODES: 2048}
 # Bounds of one curve that are solved together, roughly; and curves whose rows are gathered together.
 SHARED_VALUES: Final = 8
-ROW_CURVES: Final = 64
+ROW_CURVES: Final = 256
 SETTLED_STEP: Final = 1e-5
 CLOSED_BRACKET: Final = 1e-10
 JUMP: Final = 2e-11
@@ -112,9 +112,13 @@ class Curves:
         value = self.weights_s * np.exp(self.inverse_exponent * np.log(whole))
         return Dual(value, value * ratio / (whole * y))
 
+    def room(self, b: Floats) -> Floats:
+        """The longest chunk."""
+        return self.budget - np.maximum(b - 1.0, 0.0)
+
     def chunks(self, b: Floats) -> Floats:
         """k of each node."""
-        return np.maximum(np.ceil(self.uncached / (self.budget - b)), 1.0)
+        return np.maximum(np.ceil(self.uncached / self.room(b)), 1.0)
 
     def prompts(self, b: Floats, alone: Dual) -> tuple[Floats, Dual]:
         """k and s of each node; `alone` is GEMM(B, B)."""
@@ -124,15 +128,19 @@ class Curves:
             last = self.gemm(base + self.layer_s * self.uncached)
             return chunks, Dual(last.value - alone.value + self.prompt_s, last.slope * self.row_s - alone.slope)
         full = chunks - 1.0
-        last = self.gemm(base + self.layer_s * (self.uncached - full * (self.budget - b)))
+        last = self.gemm(base + self.layer_s * (self.uncached - full * self.room(b)))
+        taken = np.where(b > 1.0, 1.0, 0.0)
         value = last.value - alone.value + self.prompt_s
-        slope = last.slope * (self.row_s + self.layer_s * full) - alone.slope
+        slope = last.slope * (self.row_s + self.layer_s * full * taken) - alone.slope
         cut = np.flatnonzero(full.max(axis=0))
         some = self if 2 * len(cut) > len(b) else self.take(cut)
         where = slice(None) if some is self else cut
-        whole = some.gemm(some.layer_s * some.budget + some.head_s * b[where])
+        at = b[where]
+        whole = some.gemm(some.layer_s * (at + some.room(at)) + some.head_s * at)
         value[:, where] += full[:, where] * (whole.value - alone.value[where])
-        slope[:, where] += full[:, where] * (whole.slope * some.head_s - alone.slope[where])
+        slope[:, where] += full[:, where] * (
+            whole.slope * (some.head_s + some.layer_s * (1.0 - taken[where])) - alone.slope[where]
+        )
         return chunks, Dual(value, slope)
 
     def blocks(self) -> Iterator[tuple[slice, Curves]]:
@@ -536,7 +544,7 @@ def _next(its: Curves, step: int, newton: Floats, low: Floats, high: Floats) -> 
         return np.where(np.isnan(newton), (low + high) / 2.0, newton)
     if turn == 1:
         return (low + high) / 2.0
-    edge = (its.budget - its.uncached / its.chunks(low)) * (1.0 + (JUMP if turn == 0 else -JUMP))
+    edge = (its.budget + 1.0 - its.uncached / its.chunks(low)) * (1.0 + (JUMP if turn == 0 else -JUMP))
     edge = np.where(edge > low, edge, np.inf).min(axis=0)
     return np.where(edge < high, edge, (low + high) / 2.0)
 

@@ -47,9 +47,9 @@ class Curve:
     def prompts(self, b: float) -> list[tuple[float, float, float, float]]:
         """(weight, chunks, s, prompt) of each node."""
         c = self.c
-        room, row = self.budget - b, (c["layer_s"] + c["head_s"]) * b
+        room, row = self.budget - max(b - 1.0, 0.0), (c["layer_s"] + c["head_s"]) * b
         alone = self.gemm(row)
-        whole = self.gemm(c["layer_s"] * self.budget + c["head_s"] * b) - alone
+        whole = self.gemm(c["layer_s"] * (b + room) + c["head_s"] * b) - alone
         found = []
         for weight, prompt in self.nodes:
             k = max(1.0, math.ceil(prompt / room))

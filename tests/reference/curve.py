@@ -32,9 +32,14 @@ class Curve:
 
     def chunks(self, b: Values, held: Values | None = None) -> Values:
         """k for every node at every B, shape (len(b), nodes), left-continuous in B; `held` where that is a number."""
-        room = self.load.budget - b.real
+        room = self.room(b.real)
         whole = np.maximum(1.0, np.ceil(self.load.uncached / room[:, None]))
         return whole if held is None else np.where(np.isnan(held), whole, held)
+
+    def room(self, b: Values) -> Values:
+        """C: the longest chunk at every B."""
+        room: Values = self.load.budget - np.where(b.real > 1, b - 1, 0)
+        return room
 
     def held_chunks(self, b: Values) -> Values:
         """k to hold on a piece of B that contains b; NaN for nodes cut so often that their edges are not looked at."""
@@ -52,13 +57,13 @@ class Curve:
         Nodes with hundreds of steps are left out: one chunk more or less of so many is no visible jump.
         """
         few = self.chunk_steps() <= MANY_CHUNK_EDGES
-        found = [np.zeros(0)]
+        found = [np.ones(1)]  # where decodes begin to take room
         for u in self.load.uncached[few]:
             first = max(1.0, np.ceil(u / self.load.budget))
-            last = np.ceil(u / (self.load.budget - self.load.b_cap))
-            found.append(self.load.budget - u / np.arange(first, last + 1))
+            last = np.ceil(u / self.room(np.array([self.load.b_cap]))[0])
+            found.append(self.load.budget + 1 - u / np.arange(first, last + 1))
         edges = np.unique(np.concatenate(found))
-        return edges[(edges > 0) & (edges < self.load.b_cap)]
+        return edges[(edges >= 1) & (edges < self.load.b_cap)]
 
     def rate(self, b: Values, k: Values | None = None) -> Values:
         """lambda(B) [1/s], with the number of chunks held at k where given."""
@@ -81,7 +86,7 @@ class Curve:
             return np.zeros((len(b), len(self.load.weight)))
         k = self.chunks(b, k)
         column = b[:, None]
-        seconds: Values = self.step.prompt(self.load.uncached, self.load.cached, column, self.load.budget - column, k)
+        seconds: Values = self.step.prompt(self.load.uncached, self.load.cached, column, self.room(column), k)
         return seconds
 
     def at(self, b: Values, k: Values | None = None) -> State:

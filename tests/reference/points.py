@@ -254,6 +254,7 @@ def jumps(seed: int, count: int) -> list[Case]:
         case = loose(unsteered(random, ratio=False, peaked=random.random() < 0.3))
         its_curve = curve(case.row, step(case.row, shard(case.row)), workload(case.row, case.point))
         edges = its_curve.edges()
+        edges = edges[edges > 1]  # at 1 the room begins to shrink; nothing jumps there
         if not len(edges):
             continue
         edge = edges[random.integers(len(edges))] * np.array([1 - 1e-9, 1 + 1e-9])

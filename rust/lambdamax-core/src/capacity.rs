@@ -110,57 +110,37 @@ impl<E: Excess> Function for Along<'_, E> {
     }
 }
 
-/// Where f changes sign, and a first guess at its root.
+/// Where f changes sign.
 struct Start {
     bracket: Bracket,
-    guess: Lanes,
     /// Lanes with a root inside.
     inside: LaneMask,
     /// Lanes whose f is not negative even at B = 0+.
     beyond: LaneMask,
 }
 
-/// A root of the cubic through two points with slopes, read as B over f; the secant where that leaves the bracket.
-fn first_guess(bracket: Bracket, f_low: D, f_high: D) -> Lanes {
-    let Bracket { low, high } = bracket;
-    let one = Lanes::splat(1.0);
-    let two = Lanes::splat(2.0);
-    let span = f_high.value - f_low.value;
-    let t = -f_low.value / span;
-    let u = one - t;
-    let secant = low + (high - low) * t;
-    let from_low = low * (one + two * t) + span * t / f_low.slope;
-    let from_high = high * (one + two * u) - span * u / f_high.slope;
-    let cubic = from_low * u * u + from_high * t * t;
-    let inside = low.at_most(cubic).and(cubic.at_most(high));
-    Lanes::select(inside, cubic, secant)
-}
-
-/// Brackets the smallest root of f among the probes below `top`, and `top` itself.
-fn start(chart: &Chart, top: &Operating, excess: &impl Excess) -> Start {
+/// Brackets the smallest root of f among the probes below `top`, and `top` itself, where f is `at_top`.
+fn start(chart: &Chart, top: Lanes, at_top: D, excess: &impl Excess) -> Start {
     let zero = Lanes::splat(0.0);
     let probes = &chart.probes.0;
     let at_idle = excess.excess(&probes[0]);
-    let at_top = excess.excess(top);
-    let end = top.decoding.value;
     let mut found = LaneMask::NONE;
-    let mut bracket = Bracket { low: zero, high: zero };
-    let (mut f_low, mut f_high) = (at_idle, at_idle);
+    let mut bracket = Bracket { low: zero, high: zero, f_low: at_idle, f_high: at_idle };
     let mut previous = (zero, at_idle);
     for probe in &probes[1..] {
-        let before_end = probe.decoding.value.less(end);
-        let high = Lanes::select(before_end, probe.decoding.value, end);
-        let value = D::select(before_end, excess.excess(probe), at_top);
+        let before_top = probe.decoding.value.less(top);
+        let high = Lanes::select(before_top, probe.decoding.value, top);
+        let value = D::select(before_top, excess.excess(probe), at_top);
         let here = zero.at_most(value.value).and(!found);
         bracket.low = Lanes::select(here, previous.0, bracket.low);
         bracket.high = Lanes::select(here, high, bracket.high);
-        f_low = D::select(here, previous.1, f_low);
-        f_high = D::select(here, value, f_high);
+        bracket.f_low = D::select(here, previous.1, bracket.f_low);
+        bracket.f_high = D::select(here, value, bracket.f_high);
         found = found.or(here);
         previous = (high, value);
     }
     let beyond = zero.at_most(at_idle.value);
-    Start { bracket, guess: first_guess(bracket, f_low, f_high), inside: found.and(!beyond), beyond }
+    Start { bracket, inside: found.and(!beyond), beyond }
 }
 
 /// The largest rate under one limit, in eight lanes.
@@ -202,7 +182,7 @@ impl LimitRate {
 
     fn of(chart: &Chart, excess: &impl Excess) -> Self {
         let zero = Lanes::splat(0.0);
-        let start = start(chart, &chart.peak, excess);
+        let start = start(chart, chart.peak.decoding.value, excess.excess(&chart.peak), excess);
         let root = solve(chart, &start, excess);
         let free_rate = Lanes::select(start.beyond, zero, chart.peak.rate.value);
         let free_decoding = Lanes::select(start.beyond, zero, chart.peak.decoding.value);
@@ -216,17 +196,18 @@ impl LimitRate {
 }
 
 fn solve<E: Excess>(chart: &Chart, start: &Start, excess: &E) -> Root {
-    root::solve(start.bracket, start.guess, start.inside, &mut Along { curve: &chart.curve, excess })
+    root::solve(start.bracket, start.bracket.guess(), start.inside, &mut Along { curve: &chart.curve, excess })
 }
 
-/// Smallest root of an excess below the operating point `top`, where it must not be negative.
-pub fn smallest_root(chart: &Chart, top: &Operating, excess: &impl Excess) -> Root {
-    solve(chart, &start(chart, top, excess), excess)
+/// Smallest root of an excess below B = `top`, where it must not be negative.
+pub fn smallest_root(chart: &Chart, top: Lanes, excess: &impl Excess) -> Root {
+    let at_top = chart.curve.see(top, &ExcessAndRate(excess)).f;
+    solve(chart, &start(chart, top, at_top, excess), excess)
 }
 
 /// Smallest B with λ(B) = rate, for a rate below the one at `most_decoding`.
 pub fn invert(chart: &Chart, most_decoding: Lanes, rate: Lanes) -> Root {
-    smallest_root(chart, &chart.curve.at(most_decoding), &OverRate(rate))
+    smallest_root(chart, most_decoding, &OverRate(rate))
 }
 
 /// The verdict on one point.

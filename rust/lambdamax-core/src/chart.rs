@@ -49,12 +49,17 @@ impl Chart {
 
     /// First pair of neighbouring probes between which λ stops rising.
     fn first_fall(&self) -> (Bracket, LaneMask) {
-        let mut bracket = Bracket { low: self.probes.0[0].decoding.value, high: self.peak.decoding.value };
+        let fall = |at: &Operating| Dual::constant(-at.rise() / at.cycle.value);
+        let (first, last) = (&self.probes.0[0], &self.peak);
+        let (low, high) = (first.decoding.value, last.decoding.value);
+        let mut bracket = Bracket { low, high, f_low: fall(first), f_high: fall(last) };
         let mut found = LaneMask::NONE;
         for pair in self.probes.0.windows(2) {
             let here = pair[1].rise().at_most(Lanes::splat(0.0)).and(!found);
             bracket.low = Lanes::select(here, pair[0].decoding.value, bracket.low);
             bracket.high = Lanes::select(here, pair[1].decoding.value, bracket.high);
+            bracket.f_low = D::select(here, fall(&pair[0]), bracket.f_low);
+            bracket.f_high = D::select(here, fall(&pair[1]), bracket.f_high);
             found = found.or(here);
         }
         (bracket, found)
@@ -89,14 +94,18 @@ impl Chart {
 /// Walks up the range on a geometric ladder and brackets the first fall.
 fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: &mut LaneMask) {
     let log_ratio = Real::ln(PROBED_SHARES[1]) / CLOSE_LOOKS as f64;
-    let mut below = curve.most_decoding * Lanes::splat(PROBED_SHARES[1]);
+    let first = curve.most_decoding * Lanes::splat(PROBED_SHARES[1]);
+    let mut below = (first, curve.see(first, &FallAndRate).0);
     for look in (0..CLOSE_LOOKS).rev() {
         let at = curve.most_decoding * Lanes::splat(Real::exp(log_ratio * look as f64));
-        let falls = Lanes::splat(0.0).at_most(curve.see(at, &FallAndRate).0).and(doubtful).and(!*found);
-        bracket.low = Lanes::select(falls, below, bracket.low);
+        let fall = curve.see(at, &FallAndRate).0;
+        let falls = Lanes::splat(0.0).at_most(fall).and(doubtful).and(!*found);
+        bracket.low = Lanes::select(falls, below.0, bracket.low);
         bracket.high = Lanes::select(falls, at, bracket.high);
+        bracket.f_low = D::select(falls, D::constant(below.1), bracket.f_low);
+        bracket.f_high = D::select(falls, D::constant(fall), bracket.f_high);
         *found = found.or(falls);
-        below = at;
+        below = (at, fall);
     }
 }
 
@@ -132,8 +141,7 @@ impl Function for Fall<'_> {
 
 /// The B at which λ stops rising, by secants.
 fn top(curve: &Curve, bracket: Bracket, active: LaneMask) -> Root {
-    let mut fall = Fall { curve, previous: (bracket.low, Lanes::splat(-1.0)) };
-    let guess = (bracket.low + bracket.high) * Lanes::splat(0.5);
-    fall.previous.1 = curve.see(bracket.low, &FallAndRate).0;
+    let mut fall = Fall { curve, previous: (bracket.low, bracket.f_low.value) };
+    let guess = bracket.guess();
     root::solve(bracket, guess, active, &mut fall)
 }

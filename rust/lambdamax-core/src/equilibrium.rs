@@ -3,7 +3,7 @@
 use crate::real::{Dual, LANES, Lanes, Real};
 use crate::replica::{BLOCK_TOKENS, Replica};
 use crate::step::StepCosts;
-use crate::ttft::{Gate, HostLanes, PrefillWork, whole_chunks};
+use crate::ttft::{Gate, HostLanes, PrefillWork, taken, whole_chunks};
 use crate::workload::{PromptNode, Workload};
 
 type D = Dual<Lanes>;
@@ -99,7 +99,7 @@ impl Curve {
 
     /// Chunks of all prompt classes together at B: it changes where populations and TTFT jump.
     pub fn chunks(&self, decoding: Lanes) -> Lanes {
-        let room = self.budget - decoding;
+        let room = self.budget - taken(decoding);
         let add = |sum: Lanes, node: &PromptNode| sum + whole_chunks(node.uncached, room);
         self.workload.nodes().iter().fold(Lanes::splat(0.0), add)
     }

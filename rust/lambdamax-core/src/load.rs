@@ -138,7 +138,7 @@ pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Lo
     let unstable = open.and(most.rate.less(loads.rate));
     let per_client = Lanes::splat(1.0) / loads.concurrency;
     let excess = OverLoad { open, rate: OverRate(loads.rate), think: loads.think_time, per_client };
-    let root = smallest_root(&chart, &full, &excess);
+    let root = smallest_root(&chart, most.decoding, &excess);
     let at = chart.curve.at(Lanes::select(over, most.decoding, root.at));
     let rate = Lanes::select(open, loads.rate, at.rate.value);
     let wait = loads.concurrency / rate - loads.think_time - at.e2e.value;

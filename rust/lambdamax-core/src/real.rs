@@ -22,7 +22,7 @@ pub trait Real:
     fn select(mask: Self::Mask, a: Self, b: Self) -> Self;
     /// Whether the mask holds in any lane.
     fn any(mask: Self::Mask) -> bool;
-    /// Smallest whole number not below `self`; its derivative is zero.
+    /// Smallest whole number not below `self`, which lies between 0 and 2^52; its derivative is zero.
     fn ceil(self) -> Self;
     /// e^self, for |self| ≤ 700 (clamped); relative error below 1e-15.
     fn exp(self) -> Self;
@@ -56,6 +56,13 @@ const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
 const TINY: f64 = 1e-300;
 const HUGE: f64 = 1e300;
 const EXP_LIMIT: f64 = 700.0;
+
+/// The smallest whole number not below a number from 0 to 2^52, by addition alone: baseline x86-64 has no such instruction.
+#[inline(always)]
+fn ceil_f64(x: f64) -> f64 {
+    let rounded = (x + TWO_52) - TWO_52;
+    if rounded < x { rounded + 1.0 } else { rounded }
+}
 
 #[inline(always)]
 fn clamp(x: f64, low: f64, high: f64) -> f64 {
@@ -116,7 +123,7 @@ impl Real for f64 {
     }
     #[inline(always)]
     fn ceil(self) -> Self {
-        f64::ceil(self)
+        ceil_f64(self)
     }
     #[inline(always)]
     fn exp(self) -> Self {
@@ -256,7 +263,7 @@ impl Real for Lanes {
     }
     #[inline(always)]
     fn ceil(self) -> Self {
-        Self(each_lane!(0.0, i => self.0[i].ceil()))
+        Self(each_lane!(0.0, i => ceil_f64(self.0[i])))
     }
     #[inline(always)]
     fn exp(self) -> Self {

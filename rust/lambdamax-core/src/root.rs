@@ -1,6 +1,6 @@
 //! Safeguarded Newton on eight brackets at once: status, evaluations, no allocation.
 //!
-//! Each lane keeps a bracket with f(low) < 0 ≤ f(high). A Newton step that stays inside is taken; anything else, or a
+//! Each lane keeps a bracket with f(low) < 0 ≤ f(high). A Newton step, sharpened by the cubic through the bracket's ends, is taken if it stays inside; anything else, or a
 //! lane that has not settled after a dozen steps, is halved. A lane stops when its step is so short that the
 //! next error is its square and no jump of f lies in between, or when its bracket has closed on a jump; then it keeps the left side. A stopped lane
 //! never moves again, so its bits do not depend on its neighbours.
@@ -9,16 +9,55 @@ use crate::real::{Dual, LaneMask, Lanes, Real};
 
 const NEWTON_STEPS: usize = 12;
 const MAX_EVALUATIONS: usize = 90;
-const SETTLED_STEP: f64 = 1e-6;
+const SETTLED_STEP: f64 = 2e-7;
+const AGREEMENT: f64 = 0.1;
 const CLOSED_BRACKET: f64 = 1e-15;
 
-/// Where f changes sign, lane by lane.
+/// Where f changes sign, lane by lane, with f and its slope at both ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Bracket {
     /// f(low) < 0.
     pub low: Lanes,
     /// f(high) ≥ 0.
     pub high: Lanes,
+    /// f at `low`.
+    pub f_low: Dual<Lanes>,
+    /// f at `high`.
+    pub f_high: Dual<Lanes>,
+}
+
+impl Bracket {
+    /// Moves one end of each lane to x, by the sign of f there.
+    fn narrow(&mut self, x: Lanes, f: Dual<Lanes>) {
+        let below = f.value.less(Lanes::splat(0.0));
+        self.low = Lanes::select(below, x, self.low);
+        self.high = Lanes::select(below, self.high, x);
+        self.f_low = Dual::select(below, f, self.f_low);
+        self.f_high = Dual::select(below, self.f_high, f);
+    }
+
+    fn holds(&self, x: Lanes) -> LaneMask {
+        self.low.at_most(x).and(x.at_most(self.high))
+    }
+
+    /// The root of the cubic that has both ends' values and slopes, x as a function of f.
+    fn cubic(&self) -> Lanes {
+        let one = Lanes::splat(1.0);
+        let two = Lanes::splat(2.0);
+        let span = self.f_high.value - self.f_low.value;
+        let t = -self.f_low.value / span;
+        let u = one - t;
+        let from_low = self.low * (one + two * t) + span * t / self.f_low.slope;
+        let from_high = self.high * (one + two * u) - span * u / self.f_high.slope;
+        from_low * u * u + from_high * t * t
+    }
+
+    /// A first guess at the root: the cubic's, or the secant's where that leaves the bracket.
+    pub fn guess(&self) -> Lanes {
+        let cubic = self.cubic();
+        let t = -self.f_low.value / (self.f_high.value - self.f_low.value);
+        Lanes::select(self.holds(cubic), cubic, self.low + (self.high - self.low) * t)
+    }
 }
 
 /// f and a quantity to carry along to the root, at one x.
@@ -53,9 +92,9 @@ pub struct Root {
 }
 
 /// Finds the root of an f that rises through zero inside each active lane's bracket, starting at `guess`.
-pub fn solve(bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl Function) -> Root {
+pub fn solve(mut bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl Function) -> Root {
     let zero = Lanes::splat(0.0);
-    let Bracket { mut low, mut high } = bracket;
+    let half = Lanes::splat(0.5);
     let mut x = guess;
     let mut open = active;
     let mut root = Root { at: guess, carried: zero, evaluations: zero, converged: !active };
@@ -63,30 +102,35 @@ pub fn solve(bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl Func
         if !Lanes::any(open) {
             break;
         }
-        let sample = f.sample(x);
+        let Sample { f: value, carried } = f.sample(x);
         root.evaluations = root.evaluations + Lanes::select(open, Lanes::splat(1.0), zero);
-        let below = sample.f.value.less(zero);
-        low = Lanes::select(below, x, low);
-        high = Lanes::select(below, high, x);
-        let newton = x - sample.f.value / sample.f.slope;
-        let inside = low.at_most(newton).and(newton.at_most(high));
-        let closed = (high - low).at_most(Lanes::splat(CLOSED_BRACKET) * high);
-        let mut settled = open.and(inside).and((newton - x).abs().at_most(Lanes::splat(SETTLED_STEP) * x));
+        bracket.narrow(x, value);
+        let (next, inside) = next_point(&bracket, x, value);
+        let closed = (bracket.high - bracket.low).at_most(Lanes::splat(CLOSED_BRACKET) * bracket.high);
+        let mut settled = open.and(inside).and((next - x).abs().at_most(Lanes::splat(SETTLED_STEP) * x));
         if Lanes::any(settled) {
-            settled = settled.and(equal(f.piece(newton), f.piece(x)));
+            settled = settled.and(equal(f.piece(next), f.piece(x)));
         }
-        let halved = (low + high) * Lanes::splat(0.5);
-        let next = if step < NEWTON_STEPS { Lanes::select(inside, newton, halved) } else { halved };
-        let end = Lanes::select(settled, newton, low);
+        let end = Lanes::select(settled, next, bracket.low);
         let done = open.and(closed.or(settled));
         root.at = Lanes::select(done, end, root.at);
-        let carried = sample.carried.value + sample.carried.slope * (end - x);
-        root.carried = Lanes::select(done, carried, root.carried);
+        root.carried = Lanes::select(done, carried.value + carried.slope * (end - x), root.carried);
         root.converged = root.converged.or(done);
         open = open.and(!done);
+        let halved = (bracket.low + bracket.high) * half;
+        let next = if step < NEWTON_STEPS { Lanes::select(inside, next, halved) } else { halved };
         x = Lanes::select(open, next, x);
     }
     root
+}
+
+/// Newton's next point, sharpened by the cubic through the bracket where the two agree; and whether it is inside.
+fn next_point(bracket: &Bracket, x: Lanes, f: Dual<Lanes>) -> (Lanes, LaneMask) {
+    let newton = x - f.value / f.slope;
+    let cubic = bracket.cubic();
+    let agree = (cubic - newton).abs().at_most(Lanes::splat(AGREEMENT) * (newton - x).abs());
+    let next = Lanes::select(agree.and(bracket.holds(cubic)), cubic, newton);
+    (next, bracket.holds(next))
 }
 
 fn equal(a: Lanes, b: Lanes) -> LaneMask {
@@ -111,7 +155,9 @@ mod tests {
     }
 
     fn run(f: impl Fn(Dual<Lanes>) -> Dual<Lanes>, low: f64, high: f64) -> Root {
-        let bracket = Bracket { low: Lanes::splat(low), high: Lanes::splat(high) };
+        let at = |x: f64| f(Dual::variable(Lanes::splat(x)));
+        let (f_low, f_high) = (at(low), at(high));
+        let bracket = Bracket { low: Lanes::splat(low), high: Lanes::splat(high), f_low, f_high };
         solve(bracket, Lanes::splat(0.5 * (low + high)), !LaneMask::NONE, &mut Plain(f))
     }
 

@@ -6,7 +6,7 @@
 
 use crate::capacity::{BOUNDED, LIMITS, Limit, LimitRate, Verdict, invert};
 use crate::chart::Chart;
-use crate::equilibrium::{Curve, Operating};
+use crate::equilibrium::{Curve, Operating, View};
 use crate::intern::{Interner, mix};
 use crate::points::{Answer, Input, NO_LIMIT, RATE_ANSWERS, Status};
 use crate::real::{LANES, Lanes};
@@ -65,17 +65,49 @@ impl Spot {
         cycle: f64::NAN,
     };
 
-    fn lane(at: &Operating, decode_tokens: Lanes, lane: usize) -> Self {
+    fn lane(at: &SpotLanes, decode_tokens: Lanes, lane: usize) -> Self {
         Self {
-            decoding: at.decoding.value.0[lane],
-            running: at.running.value.0[lane],
+            decoding: at.decoding.0[lane],
+            running: at.running.0[lane],
             prefill_share: 1.0 - at.left.0[lane],
-            ttft: at.ttft.value.0[lane],
-            tpot: at.tpot.value.0[lane],
-            tpot_token: at.cycle.value.0[lane] / decode_tokens.0[lane],
-            e2e: at.e2e.value.0[lane],
-            kv: at.kv.value.0[lane],
-            cycle: at.cycle.value.0[lane],
+            ttft: at.ttft.0[lane],
+            tpot: at.tpot.0[lane],
+            tpot_token: at.cycle.0[lane] / decode_tokens.0[lane],
+            e2e: at.e2e.0[lane],
+            kv: at.kv.0[lane],
+            cycle: at.cycle.0[lane],
+        }
+    }
+}
+
+/// An operating point without its slopes.
+struct SpotLanes {
+    decoding: Lanes,
+    running: Lanes,
+    left: Lanes,
+    ttft: Lanes,
+    tpot: Lanes,
+    e2e: Lanes,
+    kv: Lanes,
+    cycle: Lanes,
+}
+
+/// Looks at an operating point without its slopes.
+struct SpotView;
+
+impl View for SpotView {
+    type Seen = SpotLanes;
+    #[inline(always)]
+    fn see(&self, at: &Operating) -> SpotLanes {
+        SpotLanes {
+            decoding: at.decoding.value,
+            running: at.running.value,
+            left: at.left,
+            ttft: at.ttft.value,
+            tpot: at.tpot.value,
+            e2e: at.e2e.value,
+            kv: at.kv.value,
+            cycle: at.cycle.value,
         }
     }
 }
@@ -277,7 +309,7 @@ impl<'a> Block<'a> {
         self.spots = vec![Spot::NOWHERE; tasks.count()];
         let spots = &mut self.spots;
         tasks.solve(&self.charts, |chart, numbers, decoding| {
-            let at = chart.curve.at(decoding);
+            let at = chart.curve.see(decoding, &SpotView);
             for (lane, &number) in numbers.iter().enumerate() {
                 if number != NONE {
                     spots[number as usize] = Spot::lane(&at, chart.curve.workload.decode_tokens, lane);

@@ -37,7 +37,7 @@ impl PrefillWork {
             held_chunks: zero,
             held_work: D::constant(zero),
         };
-        let room = D::constant(budget) - decoding;
+        let room = D::constant(budget) - taken(decoding);
         let chunk = Chunking { costs, decoding, decode_gemms, room };
         for node in workload.nodes() {
             let (chunks, added) = chunk.prompt(node);
@@ -59,7 +59,13 @@ impl PrefillWork {
     }
 }
 
-/// How prompts are cut at one B: chunks of at most budget − B tokens.
+/// Tokens of the budget that `decoding` sequences take from a prompt: with fewer than one in the mean, a prompt finds none.
+#[inline(always)]
+pub fn taken<R: Real>(decoding: R) -> R {
+    (decoding - R::splat(1.0)).max(R::splat(0.0))
+}
+
+/// How prompts are cut at one B: chunks of at most what the decodes leave of the budget.
 struct Chunking<'a> {
     costs: &'a StepCosts<Lanes>,
     decoding: D,
