@@ -133,12 +133,10 @@ impl Curve {
     fn formula(&self, decoding: Lanes) -> Operating {
         let w = &self.workload;
         let decoding = D::variable(decoding);
-        let gemms = self.costs.gemms(D::constant, decoding, decoding);
-        let step = gemms + self.costs.decode_rest(D::constant, decoding, decoding.scale(w.mean_context));
         let seen = decoding.offset(self.sees_itself);
-        let own_step = self.costs.gemms(D::constant, seen, seen)
-            + self.costs.decode_rest(D::constant, seen, seen.scale(w.mean_context));
-        let work = PrefillWork::new(&self.costs, w, self.budget, decoding, gemms);
+        let (work, gemms) = PrefillWork::new(&self.costs, w, self.budget, decoding, seen);
+        let step = gemms.step + self.costs.decode_rest(D::constant, decoding, decoding.scale(w.mean_context));
+        let own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, seen.scale(w.mean_context));
         let decode = own_step.scale(w.decode_tokens);
         let cycle = decode + decoding * work.mean;
         let (rate, left) = (decoding / cycle, decode / cycle);

@@ -28,12 +28,9 @@ pub trait Real:
     fn exp(self) -> Self;
     /// Natural logarithm of a positive number, clamped to [1e-300, 1e300]; error below 1e-15·max(1, |ln|).
     fn ln(self) -> Self;
-    /// (1 + self^q)^(1/q) for a positive number: a roofline whose ridge is rounded.
-    #[inline(always)]
-    fn rounded_ridge(self, q: Self, inverse_q: Self) -> Self {
-        let powered = (self.ln() * q).exp();
-        ((powered + Self::splat(1.0)).ln() * inverse_q).exp()
-    }
+    /// (1 + x^q)^(1/q) of some positive numbers: a roofline whose ridge is rounded. Each stage runs over all of them before the
+    /// next, so that their long chains of arithmetic overlap.
+    fn rounded_ridges<const N: usize>(xs: [Self; N], q: Self, inverse_q: Self) -> [Self; N];
     /// The larger of two.
     #[inline(always)]
     fn max(self, other: Self) -> Self {
@@ -44,6 +41,34 @@ pub trait Real:
     fn min(self, other: Self) -> Self {
         Self::select(other.less(self), other, self)
     }
+}
+
+/// x^exponent of some positive numbers, stage by stage.
+#[inline(always)]
+fn powers<R: Real, const N: usize>(xs: [R; N], exponent: R) -> [R; N] {
+    let mut out = xs;
+    let mut i = 0;
+    while i < N {
+        out[i] = out[i].ln() * exponent;
+        i += 1;
+    }
+    i = 0;
+    while i < N {
+        out[i] = out[i].exp();
+        i += 1;
+    }
+    out
+}
+
+#[inline(always)]
+fn add_one<R: Real, const N: usize>(xs: [R; N]) -> [R; N] {
+    let mut out = xs;
+    let mut i = 0;
+    while i < N {
+        out[i] = out[i] + R::splat(1.0);
+        i += 1;
+    }
+    out
 }
 
 const SQRT_HALF_BITS: u64 = 0x3fe6_a09e_667f_3bcd;
@@ -133,6 +158,11 @@ impl Real for f64 {
     fn ln(self) -> Self {
         ln_f64(self)
     }
+    #[inline(always)]
+    fn rounded_ridges<const N: usize>(xs: [Self; N], q: Self, inverse_q: Self) -> [Self; N] {
+        let wholes = add_one(powers(xs, q));
+        powers(wholes, inverse_q)
+    }
 }
 
 /// An array built by a plain counted loop, which is what the compiler turns into vector instructions.
@@ -187,6 +217,8 @@ impl Not for LaneMask {
 }
 
 impl Lanes {
+    /// Zero in every lane.
+    pub const ZERO: Self = Self([0.0; LANES]);
     /// Built lane by lane.
     #[inline(always)]
     pub fn from_fn(mut f: impl FnMut(usize) -> f64) -> Self {
@@ -272,6 +304,11 @@ impl Real for Lanes {
     #[inline(always)]
     fn ln(self) -> Self {
         Self(each_lane!(0.0, i => ln_f64(self.0[i])))
+    }
+    #[inline(always)]
+    fn rounded_ridges<const N: usize>(xs: [Self; N], q: Self, inverse_q: Self) -> [Self; N] {
+        let wholes = add_one(powers(xs, q));
+        powers(wholes, inverse_q)
     }
 }
 
@@ -375,13 +412,26 @@ impl<R: Real> Real for Dual<R> {
     fn ln(self) -> Self {
         Self { value: self.value.ln(), slope: self.slope / self.value }
     }
-    /// Its slope is value·x^(q−1)/(1 + x^q); the exponent must not depend on B.
+    /// The slope is value·x^(q−1)/(1 + x^q); the exponent must not depend on B.
     #[inline(always)]
-    fn rounded_ridge(self, q: Self, inverse_q: Self) -> Self {
-        let powered = (self.value.ln() * q.value).exp();
-        let whole = powered + R::splat(1.0);
-        let value = (whole.ln() * inverse_q.value).exp();
-        Self { value, slope: value * powered / (whole * self.value) * self.slope }
+    fn rounded_ridges<const N: usize>(xs: [Self; N], q: Self, inverse_q: Self) -> [Self; N] {
+        let mut values = [R::splat(0.0); N];
+        let mut i = 0;
+        while i < N {
+            values[i] = xs[i].value;
+            i += 1;
+        }
+        let power = powers(values, q.value);
+        let whole = add_one(power);
+        let ridge = powers(whole, inverse_q.value);
+        let mut out = xs;
+        i = 0;
+        while i < N {
+            let slope = ridge[i] * power[i] / (whole[i] * values[i]) * xs[i].slope;
+            out[i] = Self { value: ridge[i], slope };
+            i += 1;
+        }
+        out
     }
 }
 

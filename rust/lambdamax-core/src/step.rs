@@ -43,13 +43,23 @@ pub struct StepCosts<R> {
 }
 
 impl<R: Real> StepCosts<R> {
-    /// GEMMs of a step of `tokens`, of which `rows` need logits [s]: (w^q + y^q)^(1/q).
+    /// GEMMs of steps of `tokens` each, of which `rows` need logits [s]: (w^q + y^q)^(1/q).
     #[inline(always)]
-    pub fn gemms<D: Real>(&self, lift: impl Fn(R) -> D, tokens: D, rows: D) -> D {
-        let compute = lift(self.layer_ratio) * tokens + lift(self.head_ratio) * rows;
-        let compute = compute.max(D::splat(NO_COMPUTE));
-        let ridge = compute.rounded_ridge(lift(self.exponent), lift(self.inverse_exponent));
-        lift(self.weights) * ridge
+    pub fn gemms<D: Real, const N: usize>(&self, lift: impl Fn(R) -> D, tokens: [D; N], rows: [D; N]) -> [D; N] {
+        let mut steps = tokens;
+        let mut i = 0;
+        while i < N {
+            let compute = lift(self.layer_ratio) * tokens[i] + lift(self.head_ratio) * rows[i];
+            steps[i] = compute.max(D::splat(NO_COMPUTE));
+            i += 1;
+        }
+        steps = D::rounded_ridges(steps, lift(self.exponent), lift(self.inverse_exponent));
+        i = 0;
+        while i < N {
+            steps[i] = lift(self.weights) * steps[i];
+            i += 1;
+        }
+        steps
     }
 
     /// A pure decode step of `decoding` sequences that read `context` tokens, beside its GEMMs [s].
@@ -78,7 +88,8 @@ impl StepCosts<f64> {
 
     /// T(B, 0): a pure decode step of `decoding` sequences that read `context` tokens in all [s].
     pub fn decode(&self, decoding: f64, context: f64) -> f64 {
-        self.gemms(|x| x, decoding, decoding) + self.decode_rest(|x| x, decoding, context)
+        let [gemms] = self.gemms(|x| x, [decoding], [decoding]);
+        gemms + self.decode_rest(|x| x, decoding, context)
     }
 
     /// The coefficients of a model's shard on a device under a profile; `None` where no link joins the ranks.

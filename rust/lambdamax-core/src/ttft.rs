@@ -24,26 +24,69 @@ pub struct PrefillWork {
     pub held_work: D,
 }
 
+/// GEMM times of the decode steps at one B, found beside the first prompt's.
+#[derive(Clone, Copy, Debug)]
+pub struct DecodeGemms {
+    /// Of B decodes [s].
+    pub step: D,
+    /// Of the decodes that a request sees, itself among them [s].
+    pub own_step: D,
+}
+
 impl PrefillWork {
-    /// Adds up the prompt law where `decoding` sequences decode, whose GEMMs alone take `decode_gemms`.
+    /// Adds up the prompt law where `decoding` sequences decode and a request sees `seen`.
     #[inline(always)]
-    pub fn new(costs: &StepCosts<Lanes>, workload: &Workload, budget: Lanes, decoding: D, decode_gemms: D) -> Self {
-        let zero = Lanes::splat(0.0);
-        let mut work = Self {
-            mean: D::constant(zero),
-            square: D::constant(zero),
-            chunks: zero,
-            held: zero,
-            held_chunks: zero,
-            held_work: D::constant(zero),
-        };
+    pub fn new(
+        costs: &StepCosts<Lanes>,
+        workload: &Workload,
+        budget: Lanes,
+        decoding: D,
+        seen: D,
+    ) -> (Self, DecodeGemms) {
         let room = D::constant(budget) - taken(decoding);
-        let chunk = Chunking { costs, decoding, decode_gemms, room };
-        for node in workload.nodes() {
-            let (chunks, added) = chunk.prompt(node);
-            work.add(node, chunks, added);
+        let nodes = workload.nodes();
+        let first = Cut::new(&nodes[0], room);
+        let [step, own_step, with_first] =
+            costs.gemms(D::constant, [decoding, seen, decoding + first.last], [decoding, seen, decoding]);
+        let mut chunking = Chunking { costs, decoding, decode_gemms: step, full_chunk: D::constant(Lanes::splat(0.0)) };
+        if Lanes::any(room.value.less(workload.longest)) {
+            let [full] = costs.gemms(D::constant, [decoding + room], [decoding]);
+            chunking.full_chunk = full - step;
         }
-        work
+        let mut work = Self::NONE;
+        work.add(&nodes[0], first.chunks, chunking.added(&nodes[0], &first, with_first));
+        let (triples, rest) = nodes[1..].as_chunks::<3>();
+        for triple in triples {
+            work.add_cut(&chunking, triple, room);
+        }
+        for node in rest {
+            work.add_cut(&chunking, &[*node], room);
+        }
+        (work, DecodeGemms { step, own_step })
+    }
+
+    const NONE: Self = Self {
+        mean: D { value: Lanes::ZERO, slope: Lanes::ZERO },
+        square: D { value: Lanes::ZERO, slope: Lanes::ZERO },
+        chunks: Lanes::ZERO,
+        held: Lanes::ZERO,
+        held_chunks: Lanes::ZERO,
+        held_work: D { value: Lanes::ZERO, slope: Lanes::ZERO },
+    };
+
+    /// Adds some prompts, their GEMMs side by side.
+    #[inline(always)]
+    fn add_cut<const N: usize>(&mut self, chunking: &Chunking, nodes: &[PromptNode; N], room: D) {
+        let mut cuts = [Cut::new(&nodes[0], room); N];
+        let mut tokens = [chunking.decoding; N];
+        for i in 0..N {
+            cuts[i] = Cut::new(&nodes[i], room);
+            tokens[i] = chunking.decoding + cuts[i].last;
+        }
+        let gemms = chunking.costs.gemms(D::constant, tokens, [chunking.decoding; N]);
+        for i in 0..N {
+            self.add(&nodes[i], cuts[i].chunks, chunking.added(&nodes[i], &cuts[i], gemms[i]));
+        }
     }
 
     #[inline(always)]
@@ -65,36 +108,40 @@ pub fn taken<R: Real>(decoding: R) -> R {
     (decoding - R::splat(1.0)).max(R::splat(0.0))
 }
 
-/// How prompts are cut at one B: chunks of at most what the decodes leave of the budget.
+/// How one prompt is cut: chunks of at most what the decodes leave of the budget.
+#[derive(Clone, Copy)]
+struct Cut {
+    /// k.
+    chunks: Lanes,
+    /// Tokens of the last chunk.
+    last: D,
+}
+
+impl Cut {
+    #[inline(always)]
+    fn new(node: &PromptNode, room: D) -> Self {
+        let chunks = whole_chunks(node.uncached, room.value);
+        let last = D::constant(node.uncached) - room.scale(chunks - Lanes::splat(1.0));
+        Self { chunks, last }
+    }
+}
+
+/// What the chunks of one B have in common.
 struct Chunking<'a> {
     costs: &'a StepCosts<Lanes>,
     decoding: D,
     decode_gemms: D,
-    room: D,
+    /// GEMM time that a full chunk adds to the step it rides on; zero where no prompt has one.
+    full_chunk: D,
 }
 
 impl Chunking<'_> {
-    /// Chunks of a prompt, and s(u, B).
+    /// s(u, B), given the GEMM time of the step that carries the last chunk.
     #[inline(always)]
-    fn prompt(&self, node: &PromptNode) -> (Lanes, D) {
-        let one = Lanes::splat(1.0);
-        let chunks = whole_chunks(node.uncached, self.room.value);
-        let full_chunks = chunks - one;
-        let several = Lanes::any(Lanes::splat(0.0).less(full_chunks));
+    fn added(&self, node: &PromptNode, cut: &Cut, with_last: D) -> D {
         let constant = self.costs.head_row + self.costs.per_token * node.uncached + self.attention(node);
-        let mut last = D::constant(node.uncached);
-        let mut added = D::constant(constant);
-        if several {
-            last = last - self.room.scale(full_chunks);
-            added = added + self.added_gemms(self.room).scale(full_chunks);
-        }
-        (chunks, added + self.added_gemms(last))
-    }
-
-    /// GEMM time that a chunk adds to the decode step it rides on.
-    #[inline(always)]
-    fn added_gemms(&self, chunk: D) -> D {
-        self.costs.gemms(D::constant, self.decoding + chunk, self.decoding) - self.decode_gemms
+        let full = self.full_chunk.scale(cut.chunks - Lanes::splat(1.0));
+        full.offset(constant) + (with_last - self.decode_gemms)
     }
 
     /// Prefill attention over all chunks: Σ c·(start + c/2) = x·u + u²/2, slower for short prompts.

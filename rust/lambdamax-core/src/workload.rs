@@ -51,6 +51,8 @@ pub struct PromptNode {
 #[derive(Clone, Debug)]
 pub struct Workload {
     nodes: Vec<PromptNode>,
+    /// The longest prompt to prefill [tokens].
+    pub longest: Lanes,
     /// E[i].
     pub mean_prompt: Lanes,
     /// E[o].
@@ -124,6 +126,7 @@ impl Workload {
         let mean_context = lengths.isl + half * second / decode_tokens;
         let mut workload = Self {
             nodes: Vec::new(),
+            longest: Lanes::splat(0.0),
             mean_prompt: lengths.isl,
             mean_output: lengths.osl,
             mean_uncached: Lanes::splat(0.0),
@@ -167,6 +170,7 @@ impl Workload {
 
     fn push(&mut self, node: PromptNode, shared: Lanes) {
         self.nodes.push(node);
+        self.longest = self.longest.max(node.uncached);
         self.mean_uncached = self.mean_uncached + node.weight * node.uncached;
         self.held_context = self.held_context - node.weight * shared;
     }
