@@ -155,6 +155,7 @@ def main() -> int:
     started = time.monotonic()
     versions = f"numpy {np.__version__}, numba {numba.__version__}, scipy {scipy.__version__}"
     print(f"lambdamax {_engine.__version__} ({_engine.build_profile()}), {versions}")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before: with another job running, two cores are one")
     agreed = [case.run(2 if quick else 5) for case in cases(quick=quick)]
     print(f"\n{time.monotonic() - started:.0f} s in all")
     return 0 if all(agreed) else 1
