@@ -110,16 +110,16 @@ impl Curve {
     #[inline(always)]
     pub fn see<V: View>(&self, decoding: Lanes, view: &V) -> V::Seen {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the feature was detected on the line above.
-            return unsafe { self.see_with_avx2(decoding, view) };
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { self.see_with_fma(decoding, view) };
         }
         view.see(&self.formula(decoding))
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn see_with_avx2<V: View>(&self, decoding: Lanes, view: &V) -> V::Seen {
+    #[target_feature(enable = "avx2,fma")]
+    fn see_with_fma<V: View>(&self, decoding: Lanes, view: &V) -> V::Seen {
         view.see(&self.formula(decoding))
     }
 
@@ -181,5 +181,49 @@ impl StepCosts<Lanes> {
             prefill_attention: lanes_of(replicas, |r| r.costs.prefill_attention),
             prefill_half_tokens: lanes_of(replicas, |r| r.costs.prefill_half_tokens),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Lengths;
+
+    fn facts(name: &'static str) -> f64 {
+        match name {
+            "supported" | "tied_embeddings" => 1.0,
+            "roofline_exponent" => 1.43,
+            "memory_bandwidth_bytes_per_s" => 3e12,
+            "accelerator_memory_bytes" => 1e11,
+            "gemm_flops" | "attention_flops" => 1e15,
+            "kind" | "scaleup_domain_size" => 0.0,
+            name if name.ends_with("_s") => 1e-5,
+            name if name.ends_with("efficiency") || name.ends_with("utilization") => 0.8,
+            "hidden_size" | "intermediate_size" | "vocab_size" => 8192.0,
+            "tp" | "kv_heads" => 1.0,
+            _ => 64.0,
+        }
+    }
+
+    #[test]
+    fn wide_vectors_give_the_bits_of_narrow_ones() {
+        let replica = Replica::read(&facts).expect("facts are in range");
+        let lanes = |value: f64| Lanes::from_fn(|i| value * (1.0 + i as f64 / 7.0));
+        let lengths = Lengths {
+            isl: lanes(1000.0),
+            osl: lanes(200.0),
+            isl_cv: Lanes::splat(0.7),
+            osl_cv: Lanes::splat(0.5),
+            prefix_tokens: Lanes::splat(128.0),
+            prefix_hit_share: Lanes::splat(0.3),
+        };
+        let curve = Curve::new(&[&replica; LANES], Workload::new(&lengths), Lanes::splat(2048.0));
+        let at = lanes(30.0);
+        let (wide, narrow) = (curve.at(at), curve.formula(at));
+        for (a, b) in [(wide.ttft, narrow.ttft), (wide.kv, narrow.kv), (wide.rate, narrow.rate)] {
+            assert_eq!(a.value.0.map(f64::to_bits), b.value.0.map(f64::to_bits));
+            assert_eq!(a.slope.0.map(f64::to_bits), b.slope.0.map(f64::to_bits));
+        }
+        assert!(wide.ttft.value.0.iter().all(|ttft| *ttft > 0.0 && ttft.is_finite()));
     }
 }

@@ -1,7 +1,7 @@
 //! Real numbers for the solvers: plain `f64`, eight lanes side by side, and duals that carry d/dB.
 //!
-//! One formula serves all three. `exp` and `ln` are our own, made of additions, multiplications and one division in a
-//! fixed order and never contracted to FMA, so every machine, vector width and thread count gives the same bits.
+//! One formula serves all three. `exp` and `ln` are our own, made of additions, multiplications, fused multiply-adds that are
+//! written out, and one division, in a fixed order, so every machine, vector width and thread count gives the same bits.
 
 use std::ops::{Add, Div, Mul, Neg, Not, Sub};
 
@@ -105,26 +105,27 @@ fn ln_f64(x: f64) -> f64 {
     let s = t * t;
     let s2 = s * s;
     let s4 = s2 * s2;
-    let low = (1.0 / 3.0 + s * (1.0 / 5.0)) + s2 * (1.0 / 7.0 + s * (1.0 / 9.0));
-    let high = (1.0 / 11.0 + s * (1.0 / 13.0)) + s2 * (1.0 / 15.0 + s * (1.0 / 17.0 + s * (1.0 / 19.0)));
-    let tail = s * (low + s4 * high);
+    let low = s2.mul_add(s.mul_add(1.0 / 9.0, 1.0 / 7.0), s.mul_add(1.0 / 5.0, 1.0 / 3.0));
+    let top = s.mul_add(1.0 / 19.0, 1.0 / 17.0);
+    let high = s2.mul_add(s.mul_add(top, 1.0 / 15.0), s.mul_add(1.0 / 13.0, 1.0 / 11.0));
+    let tail = s * s4.mul_add(high, low);
     let twice = t + t;
-    k * LN2_HIGH + (twice + (twice * tail + k * LN2_LOW))
+    k.mul_add(LN2_HIGH, twice + twice.mul_add(tail, k * LN2_LOW))
 }
 
 /// 2^k·e^r with |r| ≤ ln2/2, e^r by its Taylor series to degree 12.
 #[inline(always)]
 fn exp_f64(x: f64) -> f64 {
     let x = clamp(x, -EXP_LIMIT, EXP_LIMIT);
-    let rounded = x * std::f64::consts::LOG2_E + ROUND;
+    let rounded = x.mul_add(std::f64::consts::LOG2_E, ROUND);
     let k = rounded - ROUND;
-    let r = (x - k * LN2_HIGH) - k * LN2_LOW;
+    let r = k.mul_add(-LN2_LOW, k.mul_add(-LN2_HIGH, x));
     let r2 = r * r;
     let r4 = r2 * r2;
-    let a = (1.0 / 2.0 + r * (1.0 / 6.0)) + r2 * (1.0 / 24.0 + r * (1.0 / 120.0));
-    let b = (1.0 / 720.0 + r * (1.0 / 5_040.0)) + r2 * (1.0 / 40_320.0 + r * (1.0 / 362_880.0));
-    let c = (1.0 / 3_628_800.0 + r * (1.0 / 39_916_800.0)) + r2 * (1.0 / 479_001_600.0);
-    let poly = 1.0 + (r + r2 * (a + r4 * (b + r4 * c)));
+    let a = r2.mul_add(r.mul_add(1.0 / 120.0, 1.0 / 24.0), r.mul_add(1.0 / 6.0, 1.0 / 2.0));
+    let b = r2.mul_add(r.mul_add(1.0 / 362_880.0, 1.0 / 40_320.0), r.mul_add(1.0 / 5_040.0, 1.0 / 720.0));
+    let c = r2.mul_add(1.0 / 479_001_600.0, r.mul_add(1.0 / 39_916_800.0, 1.0 / 3_628_800.0));
+    let poly = 1.0 + r2.mul_add(r4.mul_add(r4.mul_add(c, b), a), r);
     f64::from_bits(poly.to_bits().wrapping_add(rounded.to_bits() << 52))
 }
 

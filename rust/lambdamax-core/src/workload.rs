@@ -90,6 +90,7 @@ struct PromptLaw {
 }
 
 impl PromptLaw {
+    #[inline(always)]
     fn new(mean: Lanes, cv: Lanes) -> Self {
         let variance = (Lanes::splat(1.0) + cv * cv).ln();
         Self {
@@ -100,10 +101,12 @@ impl PromptLaw {
         }
     }
 
+    #[inline(always)]
     fn count(&self) -> usize {
         if self.fixed.all() { 1 } else { VARYING }
     }
 
+    #[inline(always)]
     fn node(&self, j: usize) -> (Lanes, Lanes) {
         let (x, weight) = HERMITE[j / 2];
         let x = if j.is_multiple_of(2) { x } else { -x };
@@ -117,8 +120,24 @@ impl PromptLaw {
 }
 
 impl Workload {
-    /// Moments and prompt nodes of eight points.
+    /// Moments and prompt nodes of eight points, with the widest vectors the machine has.
     pub fn new(lengths: &Lengths) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { Self::with_fma(lengths) };
+        }
+        Self::formula(lengths)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn with_fma(lengths: &Lengths) -> Self {
+        Self::formula(lengths)
+    }
+
+    #[inline(always)]
+    fn formula(lengths: &Lengths) -> Self {
         let one = Lanes::splat(1.0);
         let half = Lanes::splat(0.5);
         let decode_tokens = lengths.osl - one;
@@ -145,6 +164,7 @@ impl Workload {
         &self.nodes
     }
 
+    #[inline(always)]
     fn add_prompts(&mut self, lengths: &Lengths) {
         let zero = Lanes::splat(0.0);
         let law = PromptLaw::new(lengths.isl, lengths.isl_cv);
