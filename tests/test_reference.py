@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from reference import batch, loads, solver
+from reference import batch, loads, search, solver
 from reference.affine import affine, made_affine
 from reference.compare import TOLERANCE, differences, names_allowed
 from reference.curve import Curve, curve
@@ -170,6 +170,16 @@ def test_brute_force_finds_nothing_better(seed: int) -> None:
             first = dense[np.argmax(beyond)] if beyond.any() else solvable.top.b
             before = dense[max(np.searchsorted(dense, first) - 1, 0)]
             assert before * (1 - 1e-12) <= roots[name].b <= first * (1 + 1e-12)
+
+
+def test_the_rate_does_not_fall_before_its_maximum() -> None:
+    """What docs/model.md section 5 says of the curve's shape, on random curves that nothing steered."""
+    solvable = [it for case in cases(77, 400) if not isinstance(it := replica(case.row, case.point), str)]
+    rates = [search.pieces(it.curve).at_hi.rate for it in solvable]
+    dips = [float((1 - rate / np.maximum.accumulate(rate))[: np.argmax(rate) + 1].max()) for rate in rates]
+    assert len(dips) > 350
+    assert sum(dip > 1e-9 for dip in dips) <= len(dips) // 100
+    assert max(dips) < 3e-3
 
 
 def test_the_chunks_sum_to_the_closed_form() -> None:

@@ -1,16 +1,22 @@
 //! Safeguarded Newton on eight brackets at once: status, evaluations, no allocation.
 //!
-//! Each lane keeps a bracket with f(low) < 0 ≤ f(high). A Newton step, sharpened by the cubic through the bracket's ends, is taken if it stays inside; anything else, or a
-//! lane that has not settled after a dozen steps, is halved. A lane stops when its step is so short that the
-//! next error is its square and no jump of f lies in between, or when its bracket has closed on a jump; then it keeps the left side. A stopped lane
-//! never moves again, so its bits do not depend on its neighbours.
+//! Each lane keeps a bracket with f(low) < 0 ≤ f(high). A Newton step, sharpened by the cubic through the bracket's ends,
+//! is taken if it stays inside; anything else, or a lane that has not settled after a dozen steps, is halved. A lane stops
+//! when its step is so short that the next error is its square and no jump of f lies in between, or when its bracket has
+//! closed on a jump; then it keeps the left side. A stopped lane never moves again, so its bits do not depend on its
+//! neighbours.
 
 use crate::real::{Dual, LaneMask, Lanes, Real};
 
+/// Steps before a lane is only halved.
 const NEWTON_STEPS: usize = 12;
+/// Enough to halve any bracket down to one float.
 const MAX_EVALUATIONS: usize = 90;
+/// Relative step after which the next error is below 1e-12.
 const SETTLED_STEP: f64 = 2e-7;
+/// Share of the Newton step within which the cubic must agree with it to be believed.
 const AGREEMENT: f64 = 0.1;
+/// Relative width of a bracket that has closed on a jump.
 const CLOSED_BRACKET: f64 = 1e-15;
 
 /// Where f changes sign, lane by lane, with f and its slope at both ends.
