@@ -35,7 +35,9 @@ pub const LIMIT_NAMES: [&str; LIMITS] =
 /// Limits that are a quantity held against a bound.
 pub const BOUNDED: [Limit; 5] = [Limit::KvPool, Limit::Seats, Limit::TpotSlo, Limit::TtftSlo, Limit::E2eSlo];
 /// What hardware and engine sustain, whatever the SLOs.
-pub const PHYSICAL: [Limit; 3] = [Limit::Compute, Limit::KvPool, Limit::Seats];
+const PHYSICAL: [Limit; 3] = [Limit::Compute, Limit::KvPool, Limit::Seats];
+const ALL: [Limit; LIMITS] =
+    [Limit::Compute, Limit::KvPool, Limit::Seats, Limit::TpotSlo, Limit::TtftSlo, Limit::E2eSlo, Limit::Utilization];
 /// KV or seats within this share of compute hide that compute is what binds.
 const NEAR_COMPUTE: f64 = 0.9;
 
@@ -120,6 +122,7 @@ struct Start {
 }
 
 /// Brackets the smallest root of f among the probes below `top`, and `top` itself, where f is `at_top`.
+#[inline(always)]
 fn start(chart: &Chart, top: Lanes, at_top: D, excess: &impl Excess) -> Start {
     let zero = Lanes::splat(0.0);
     let probes = &chart.probes.0;
@@ -182,8 +185,7 @@ impl LimitRate {
 
     fn of(chart: &Chart, excess: &impl Excess) -> Self {
         let zero = Lanes::splat(0.0);
-        let start = start(chart, chart.peak.decoding.value, excess.excess(&chart.peak), excess);
-        let root = solve(chart, &start, excess);
+        let (start, root) = solve(chart, chart.peak.decoding.value, excess.excess(&chart.peak), excess);
         let free_rate = Lanes::select(start.beyond, zero, chart.peak.rate.value);
         let free_decoding = Lanes::select(start.beyond, zero, chart.peak.decoding.value);
         Self {
@@ -195,14 +197,34 @@ impl LimitRate {
     }
 }
 
-fn solve<E: Excess>(chart: &Chart, start: &Start, excess: &E) -> Root {
-    root::solve(start.bracket, start.bracket.guess(), start.inside, &mut Along { curve: &chart.curve, excess })
+/// Where f changes sign and its root there, with the widest vectors the machine has; the bits are the same with any.
+fn solve<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -> (Start, Root) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: both features were detected on the line above.
+        return unsafe { solve_with_fma(chart, top, at_top, excess) };
+    }
+    solve_in_lanes(chart, top, at_top, excess)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn solve_with_fma<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -> (Start, Root) {
+    solve_in_lanes(chart, top, at_top, excess)
+}
+
+#[inline(always)]
+fn solve_in_lanes<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -> (Start, Root) {
+    let start = start(chart, top, at_top, excess);
+    let root =
+        root::solve(start.bracket, start.bracket.guess(), start.inside, &mut Along { curve: &chart.curve, excess });
+    (start, root)
 }
 
 /// Smallest root of an excess below B = `top`, where it must not be negative.
 pub fn smallest_root(chart: &Chart, top: Lanes, excess: &impl Excess) -> Root {
     let at_top = chart.curve.see(top, &ExcessAndRate(excess)).f;
-    solve(chart, &start(chart, top, at_top, excess), excess)
+    solve(chart, top, at_top, excess).1
 }
 
 /// Smallest B with λ(B) = rate, for a rate below the one at `most_decoding`.
@@ -210,72 +232,88 @@ pub fn invert(chart: &Chart, most_decoding: Lanes, rate: Lanes) -> Root {
     smallest_root(chart, most_decoding, &OverRate(rate))
 }
 
-/// The verdict on one point.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The largest rate of eight points, and what binds it; limits are codes.
 pub struct Verdict {
     /// What binds.
-    pub binding: Limit,
-    /// What would bind if that were lifted.
-    pub next: Option<Limit>,
-    /// The limit whose rate is the smallest, before compute is named in its place.
-    pub smallest: Limit,
-    /// The rate there.
-    pub rate: f64,
+    pub binding: Lanes,
+    /// What would bind if that were lifted; NaN if nothing would.
+    pub next: Lanes,
+    /// The largest rate.
+    pub rate: Lanes,
+    /// B there; where only the utilization cap holds the rate down, B at the smallest of the physical limits.
+    pub decoding: Lanes,
+    /// Lanes that only the utilization cap holds down.
+    pub capped: LaneMask,
     /// The smallest of the physical limits.
-    pub sustained: Limit,
+    pub sustained: Lanes,
 }
 
 impl Verdict {
-    /// Names what binds and what is next, from each limit's rate (NaN where not asked for; utilization is filled in).
-    pub fn new(rates: &mut [f64; LIMITS], utilization_cap: f64) -> Self {
-        let sustained = sustained(rates);
-        rates[Limit::Utilization as usize] = utilization_cap * rates[sustained as usize];
-        let smallest = smallest(rates);
-        let binding = name(smallest, rates);
+    /// From each limit's rate (NaN where not asked for; utilization is filled in) and the B there.
+    #[inline(always)]
+    pub fn new(rates: &mut [Lanes; LIMITS], decoding: &[Lanes; LIMITS], utilization_cap: Lanes) -> Self {
+        let sustained = Smallest::of(rates, &PHYSICAL);
+        rates[Limit::Utilization as usize] = utilization_cap * sustained.rate;
+        let smallest = Smallest::of(rates, &ALL);
+        let capped = smallest.limit.same(code(Limit::Utilization));
+        let at = Lanes::select(capped, sustained.limit, smallest.limit);
+        let binding = smallest.name(rates);
         let mut lifted = *rates;
-        lifted[binding as usize] = f64::NAN;
-        if PHYSICAL.contains(&binding) {
-            lifted[Limit::Utilization as usize] = utilization_cap * lifted[self::sustained(&lifted) as usize];
+        for limit in ALL {
+            let rate = &mut lifted[limit as usize];
+            *rate = Lanes::select(binding.same(code(limit)), Lanes::splat(f64::NAN), *rate);
         }
-        let next = self::smallest(&lifted);
-        let next = lifted[next as usize].is_finite().then(|| name(next, &lifted));
-        Self { binding, next, smallest, rate: rates[smallest as usize], sustained }
-    }
-}
-
-/// The smallest physical limit; compute where none is known.
-pub fn sustained(rates: &[f64; LIMITS]) -> Limit {
-    first_smallest(rates, &PHYSICAL)
-}
-
-fn smallest(rates: &[f64; LIMITS]) -> Limit {
-    const ALL: [Limit; LIMITS] = [
-        Limit::Compute,
-        Limit::KvPool,
-        Limit::Seats,
-        Limit::TpotSlo,
-        Limit::TtftSlo,
-        Limit::E2eSlo,
-        Limit::Utilization,
-    ];
-    first_smallest(rates, &ALL)
-}
-
-/// Ties go to the earlier limit; NaN is no rate.
-fn first_smallest(rates: &[f64; LIMITS], among: &[Limit]) -> Limit {
-    let mut best = (Limit::Compute, f64::INFINITY);
-    for &limit in among {
-        let rate = rates[limit as usize];
-        if rate < best.1 {
-            best = (limit, rate);
+        let left = utilization_cap * Smallest::of(&lifted, &PHYSICAL).rate;
+        let physical = binding.at_most(code(Limit::Seats));
+        let cap = &mut lifted[Limit::Utilization as usize];
+        *cap = Lanes::select(physical, left, *cap);
+        let next = Smallest::of(&lifted, &ALL);
+        let some = next.rate.abs().less(Lanes::splat(f64::INFINITY));
+        Self {
+            binding,
+            next: Lanes::select(some, next.name(&lifted), Lanes::splat(f64::NAN)),
+            rate: smallest.rate,
+            decoding: ALL.iter().fold(decoding[0], |found, &limit| {
+                Lanes::select(at.same(code(limit)), decoding[limit as usize], found)
+            }),
+            capped,
+            sustained: sustained.rate,
         }
     }
-    best.0
 }
 
-/// Compute in place of KV pool or seats where lifting them would gain almost nothing.
-fn name(limit: Limit, rates: &[f64; LIMITS]) -> Limit {
-    let memory = matches!(limit, Limit::KvPool | Limit::Seats);
-    let hidden = memory && rates[limit as usize] >= NEAR_COMPUTE * rates[Limit::Compute as usize];
-    if hidden { Limit::Compute } else { limit }
+#[inline(always)]
+fn code(limit: Limit) -> Lanes {
+    Lanes::splat(limit as u8 as f64)
+}
+
+/// The smallest of some rates and the limit it belongs to.
+struct Smallest {
+    limit: Lanes,
+    rate: Lanes,
+}
+
+impl Smallest {
+    /// Ties go to the earlier limit; NaN is no rate; compute where there is none.
+    #[inline(always)]
+    fn of(rates: &[Lanes; LIMITS], among: &[Limit]) -> Self {
+        let infinity = Lanes::splat(f64::INFINITY);
+        let mut best = Self { limit: code(Limit::Compute), rate: infinity };
+        for &limit in among {
+            let rate = rates[limit as usize];
+            let less = rate.less(best.rate);
+            best.limit = Lanes::select(less, code(limit), best.limit);
+            best.rate = Lanes::select(less, rate, best.rate);
+        }
+        best.rate = Lanes::select(best.rate.less(infinity), best.rate, rates[Limit::Compute as usize]);
+        best
+    }
+
+    /// The limit; compute in place of KV pool or seats where lifting them would gain almost nothing.
+    #[inline(always)]
+    fn name(&self, rates: &[Lanes; LIMITS]) -> Lanes {
+        let near = Lanes::splat(NEAR_COMPUTE) * rates[Limit::Compute as usize];
+        let hidden = self.limit.at_most(code(Limit::Seats)).and(near.at_most(self.rate));
+        Lanes::select(hidden, code(Limit::Compute), self.limit)
+    }
 }

@@ -7,9 +7,26 @@ use crate::root::{self, Bracket, Function, Root, Sample};
 type D = Dual<Lanes>;
 
 /// Where the curve is looked at before any root is sought, as shares of the largest B; they bracket every root.
-const PROBED_SHARES: [f64; PROBES] = [0.0, 1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0 / 2.0, 1.0];
-/// Points looked at.
-pub const PROBES: usize = 6;
+const PROBED_SHARES: [f64; 6] = [0.0, 1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0 / 2.0, 1.0];
+/// The same with experts, and the share of `PROBED_SHARES` that a lane without any looks at in its place, so that it does not depend
+/// on its neighbours. A prompt that is alone reads the experts for itself, so that latencies can have a hump at small B.
+const ROUTED_SHARES: [(f64, f64); 15] = [
+    (0.0, 0.0),
+    (1.0 / 8192.0, 1.0 / 64.0),
+    (1.0 / 4096.0, 1.0 / 64.0),
+    (1.0 / 2048.0, 1.0 / 64.0),
+    (1.0 / 1024.0, 1.0 / 64.0),
+    (1.0 / 512.0, 1.0 / 64.0),
+    (1.0 / 256.0, 1.0 / 64.0),
+    (1.0 / 128.0, 1.0 / 64.0),
+    (1.0 / 64.0, 1.0 / 64.0),
+    (1.0 / 32.0, 1.0 / 16.0),
+    (1.0 / 16.0, 1.0 / 16.0),
+    (1.0 / 8.0, 1.0 / 4.0),
+    (1.0 / 4.0, 1.0 / 4.0),
+    (1.0 / 2.0, 1.0 / 2.0),
+    (1.0, 1.0),
+];
 /// Share of what sharing gains that prefill takes back, above which a curve that still rises at its end may have dipped
 /// between two probes. In 20,000 random curves every dip showed 0.92 or more at a probe.
 const NEARLY_FLAT: f64 = 0.75;
@@ -32,17 +49,32 @@ pub struct Chart {
 }
 
 /// The curve at each probed share.
-#[derive(Clone, Copy, Debug)]
-pub struct Probes(pub [Operating; PROBES]);
+#[derive(Clone, Debug)]
+pub struct Probes(pub Vec<Operating>);
+
+impl Probes {
+    /// Looks, and how many of them each lane needed.
+    fn new(curve: &Curve) -> (Self, Lanes) {
+        let at = |shares: Lanes| curve.at(curve.most_decoding * shares);
+        let few = Lanes::splat(PROBED_SHARES.len() as f64);
+        let routed = curve.routed_lanes();
+        if !Lanes::any(routed) {
+            return (Self(PROBED_SHARES.iter().map(|&share| at(Lanes::splat(share))).collect()), few);
+        }
+        let share = |&(routed_share, plain): &(f64, f64)| {
+            at(Lanes::select(routed, Lanes::splat(routed_share), Lanes::splat(plain)))
+        };
+        let many = Lanes::splat(ROUTED_SHARES.len() as f64);
+        (Self(ROUTED_SHARES.iter().map(share).collect()), Lanes::select(routed, many, few))
+    }
+}
 
 impl Chart {
     /// Looks at the curves and finds their peaks.
     pub fn new(curve: Curve) -> Self {
-        let look = |probe: usize| curve.at(curve.most_decoding * Lanes::splat(PROBED_SHARES[probe]));
-        let probes = Probes([look(0), look(1), look(2), look(3), look(4), look(5)]);
-        let last = probes.0[PROBES - 1];
-        let mut chart =
-            Self { curve, probes, peak: last, evaluations: Lanes::splat(PROBES as f64), converged: !LaneMask::NONE };
+        let (probes, evaluations) = Probes::new(&curve);
+        let last = probes.0[probes.0.len() - 1];
+        let mut chart = Self { curve, probes, peak: last, evaluations, converged: !LaneMask::NONE };
         chart.find_peak();
         chart
     }
@@ -68,7 +100,7 @@ impl Chart {
     /// Lanes whose curve rises at its end but nearly fell before: it may dip unseen.
     fn suspicious(&self) -> LaneMask {
         let flat = |probe: &Operating| probe.rise().less(probe.sharing * Lanes::splat(1.0 - NEARLY_FLAT));
-        let inner = self.probes.0[1..PROBES - 1].iter().fold(LaneMask::NONE, |any, probe| any.or(flat(probe)));
+        let inner = self.probes.0[1..self.probes.0.len() - 1].iter().fold(LaneMask::NONE, |any, probe| any.or(flat(probe)));
         inner.and(Lanes::splat(0.0).less(self.peak.rise()))
     }
 

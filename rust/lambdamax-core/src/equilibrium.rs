@@ -1,10 +1,11 @@
 //! The fixed point of docs/model.md section 5, explicit in B, the mean number decoding.
 
-use crate::real::{Dual, LANES, Lanes, Real};
-use crate::replica::{BLOCK_TOKENS, Replica};
+use crate::attention::{Attention, Prompt};
+use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
+use crate::replica::Replica;
 use crate::step::StepCosts;
-use crate::ttft::{Gate, HostLanes, PrefillWork, taken, whole_chunks};
-use crate::workload::{PromptNode, Workload};
+use crate::ttft::{Gate, HostLanes, PrefillWork, Steps, taken, whole_chunks};
+use crate::workload::Workload;
 
 type D = Dual<Lanes>;
 
@@ -15,8 +16,13 @@ pub struct Curve {
     host: HostLanes,
     /// 1 where a request sees itself, 0 for ratio profiles.
     sees_itself: Lanes,
-    /// Lengths and prompts.
+    /// Share of the mean population that a request meets beside itself: 1 for arrivals from outside, (N − 1)/N among N clients.
+    others: Lanes,
+    /// Lengths.
     pub workload: Workload,
+    attention: Attention,
+    /// Whether some lane has experts.
+    routed: bool,
     budget: Lanes,
     /// Largest B that conserves tokens.
     pub most_decoding: Lanes,
@@ -89,19 +95,37 @@ impl Curve {
         let per_request = workload.mean_uncached + workload.decode_tokens;
         Self {
             costs: StepCosts::gather(replicas),
+            attention: Attention::new(replicas, &workload, budget),
+            routed: replicas.iter().any(|replica| replica.costs.is_routed()),
             host,
             sees_itself: Lanes::select(full, Lanes::splat(1.0), Lanes::splat(0.0)),
+            others: Lanes::splat(1.0),
             most_decoding: budget * workload.decode_tokens / per_request,
             workload,
             budget,
         }
     }
 
+    /// The same among so many clients in each slot, of which a request meets the others only; NaN for arrivals from outside.
+    #[must_use]
+    pub fn among(mut self, clients: Lanes) -> Self {
+        let one = Lanes::splat(1.0);
+        let met = (one - one / clients).max(Lanes::splat(0.0));
+        let many = clients.is_nan().or(self.sees_itself.at_most(Lanes::splat(0.0)));
+        self.others = Lanes::select(many, one, met);
+        self
+    }
+
+    /// Lanes with experts.
+    pub fn routed_lanes(&self) -> LaneMask {
+        Lanes::splat(0.0).less(self.costs.expert_weights)
+    }
+
     /// Chunks of all prompt classes together at B: it changes where populations and TTFT jump.
     pub fn chunks(&self, decoding: Lanes) -> Lanes {
         let room = self.budget - taken(decoding);
-        let add = |sum: Lanes, node: &PromptNode| sum + whole_chunks(node.uncached, room);
-        self.workload.nodes().iter().fold(Lanes::splat(0.0), add)
+        let add = |sum: Lanes, node: &Prompt| sum + whole_chunks(node.uncached, room);
+        self.attention.prompts.iter().fold(Lanes::splat(0.0), add)
     }
 
     /// What `view` makes of the curve at B, with the widest vectors the machine has; the bits are the same with any.
@@ -131,26 +155,27 @@ impl Curve {
 
     #[inline(always)]
     fn formula(&self, decoding: Lanes) -> Operating {
-        let w = &self.workload;
+        let (w, attention) = (&self.workload, &self.attention);
         let decoding = D::variable(decoding);
-        let seen = decoding.offset(self.sees_itself);
-        let (work, gemms) = PrefillWork::new(&self.costs, w, self.budget, decoding, seen);
-        let step = gemms.step + self.costs.decode_rest(D::constant, decoding, decoding.scale(w.mean_context));
-        let own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, seen.scale(w.mean_context));
+        let seen = decoding.scale(self.others).offset(self.sees_itself);
+        let room = D::constant(self.budget) - taken(decoding);
+        let steps = Steps { costs: &self.costs, routed: self.routed };
+        let (work, gemms) = PrefillWork::new(&steps, &attention.prompts, w.longest, room, decoding, seen);
+        let step = gemms.step + self.costs.decode_rest(D::constant, decoding, attention.decode);
+        let own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, attention.decode);
         let decode = own_step.scale(w.decode_tokens);
-        let cycle = decode + decoding * work.mean;
+        let cycle = decode + decoding * work.mean.scale(self.others);
         let (rate, left) = (decoding / cycle, decode / cycle);
         let tpot_token = cycle / D::constant(w.decode_tokens);
-        let own_extra = self.costs.per_context_token * (w.request_context - w.mean_context) * self.sees_itself;
-        let gate = Gate::new(decoding, rate, step, left, &work, &self.host);
-        let held = w.held_context + Lanes::splat(0.5 * BLOCK_TOKENS);
+        let own_extra = attention.own_extra * self.sees_itself;
+        let gate = Gate::new(decoding, rate, step, left, &work, &self.host, self.others);
         Operating {
             decoding,
             cycle,
             rate,
             left: left.value,
             running: gate.running,
-            kv: decoding.scale(held) + gate.prefilling_kv.offset(w.shared_prefix),
+            kv: decoding.scale(attention.held) + gate.prefilling_kv.offset(attention.shared_prefix),
             ttft: gate.ttft,
             tpot: tpot_token + D::constant(own_extra) / left,
             e2e: gate.ttft + cycle,
@@ -170,15 +195,15 @@ impl StepCosts<Lanes> {
         Self {
             fixed: lanes_of(replicas, |r| r.costs.fixed),
             per_sequence: lanes_of(replicas, |r| r.costs.per_sequence),
-            per_context_token: lanes_of(replicas, |r| r.costs.per_context_token),
             per_token: lanes_of(replicas, |r| r.costs.per_token),
             weights: lanes_of(replicas, |r| r.costs.weights),
+            expert_weights: lanes_of(replicas, |r| r.costs.expert_weights),
+            log_untouched: lanes_of(replicas, |r| r.costs.log_untouched),
             layer_ratio: lanes_of(replicas, |r| r.costs.layer_ratio),
             head_ratio: lanes_of(replicas, |r| r.costs.head_ratio),
             head_row: lanes_of(replicas, |r| r.costs.head_row),
             exponent: lanes_of(replicas, |r| r.costs.exponent),
             inverse_exponent: lanes_of(replicas, |r| r.costs.inverse_exponent),
-            prefill_attention: lanes_of(replicas, |r| r.costs.prefill_attention),
             prefill_half_tokens: lanes_of(replicas, |r| r.costs.prefill_half_tokens),
         }
     }
@@ -187,27 +212,40 @@ impl StepCosts<Lanes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Block;
     use crate::workload::Lengths;
 
     fn facts(name: &'static str) -> f64 {
         match name {
-            "supported" | "tied_embeddings" => 1.0,
             "roofline_exponent" => 1.43,
             "memory_bandwidth_bytes_per_s" => 3e12,
             "accelerator_memory_bytes" => 1e11,
-            "gemm_flops" | "attention_flops" => 1e15,
+            name if name.ends_with("_flops") => 1e15,
             "kind" | "scaleup_domain_size" => 0.0,
             name if name.ends_with("_s") => 1e-5,
             name if name.ends_with("efficiency") || name.ends_with("utilization") => 0.8,
-            "hidden_size" | "intermediate_size" | "vocab_size" => 8192.0,
-            "tp" | "kv_heads" => 1.0,
-            _ => 64.0,
+            "hidden_size" | "vocab_size" => 8192.0,
+            name if name.ends_with("_bits") || name.starts_with("default") => 64.0,
+            _ => 1.0,
+        }
+    }
+
+    fn layers(name: &'static str) -> f64 {
+        match name {
+            "count" => 64.0,
+            "experts" => 32.0,
+            "experts_per_token" => 2.0,
+            "span_tokens" => 900.0,
+            "kv_elements_per_token" | "score_width" | "decode_score_width" => 4096.0,
+            name if name.ends_with("params") => 1e7,
+            _ => 1.0,
         }
     }
 
     #[test]
     fn wide_vectors_give_the_bits_of_narrow_ones() {
-        let replica = Replica::read(&facts).expect("facts are in range");
+        let block = Block::read(&layers).expect("counts are in range");
+        let replica = Replica::read(&facts, &[block]).expect("facts are in range");
         let lanes = |value: f64| Lanes::from_fn(|i| value * (1.0 + i as f64 / 7.0));
         let lengths = Lengths {
             isl: lanes(1000.0),

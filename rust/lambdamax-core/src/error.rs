@@ -21,6 +21,16 @@ pub enum CoreError {
         /// What was given.
         value: f64,
     },
+    /// A fact outside of what it may be.
+    #[error("{name} = {value}: {allowed} is needed")]
+    Fact {
+        /// The fact's name.
+        name: &'static str,
+        /// What was given.
+        value: f64,
+        /// What it may be.
+        allowed: &'static str,
+    },
     /// Columns of one table differ in length.
     #[error("{name} has {found} values where {expected} are needed")]
     Length {

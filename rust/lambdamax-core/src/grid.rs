@@ -52,6 +52,11 @@ impl Grid {
         (index / self.strides[axis] % self.axes[axis].values.len() as u64) as usize
     }
 
+    /// Neighbouring points with one position on an axis.
+    pub fn stride(&self, axis: usize) -> u64 {
+        self.strides[axis]
+    }
+
     /// Calls `run(from, to, digit)` for each stretch of rows of `start..start + rows` with one position on an axis.
     pub fn runs(&self, axis: usize, start: u64, rows: usize, mut run: impl FnMut(usize, usize, usize)) {
         let stride = self.strides[axis];
@@ -69,6 +74,18 @@ impl Grid {
             digit = if digit + 1 == count { 0 } else { digit + 1 };
             left = stride;
             from = to;
+        }
+    }
+
+    /// Fills cells with the value at their position on an axis, from point `start` on.
+    pub fn fill<T: Copy>(&self, axis: usize, start: u64, values: &[T], cells: &mut [T]) {
+        let period = usize::try_from(self.strides[axis].saturating_mul(values.len() as u64)).unwrap_or(usize::MAX);
+        let mut filled = period.min(cells.len());
+        self.runs(axis, start, filled, |from, to, digit| cells[from..to].fill(values[digit]));
+        while filled < cells.len() {
+            let more = filled.min(cells.len() - filled);
+            cells.copy_within(..more, filled);
+            filled += more;
         }
     }
 }
@@ -96,9 +113,13 @@ mod tests {
             let grid = Grid::new(axes(&lengths)).unwrap();
             let start = (pick * grid.len() as f64) as u64;
             let rows = (grid.len() - start).min(50) as usize;
-            for axis in 0..lengths.len() {
+            for (axis, &length) in lengths.iter().enumerate() {
                 let mut seen = vec![usize::MAX; rows];
                 grid.runs(axis, start, rows, |from, to, digit| seen[from..to].fill(digit));
+                let digits: Vec<usize> = (0..length).collect();
+                let mut filled = vec![usize::MAX; rows];
+                grid.fill(axis, start, &digits, &mut filled);
+                prop_assert_eq!(&filled, &seen);
                 for (row, &digit) in seen.iter().enumerate() {
                     prop_assert_eq!(digit, grid.digit(axis, start + row as u64));
                 }

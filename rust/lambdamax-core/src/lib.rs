@@ -1,26 +1,31 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
-//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern` · `model`, `accelerator`, `profile` ·
-//! `step` · `replica` · `workload` · `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `solve`, `load`,
-//! `one_number` · `sweep`.
+//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory` ·
+//! `model`, `accelerator`, `profile` · `step` · `replica` · `workload` · `attention` · `ttft` · `equilibrium` · `chart` ·
+//! `capacity` · `points`, `table`, `tasks` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
 pub mod accelerator;
+pub mod attention;
 pub mod capacity;
 pub mod chart;
 pub mod equilibrium;
 pub mod error;
 pub mod grid;
 pub mod intern;
+mod ledger;
 pub mod load;
+pub mod memory;
 pub mod model;
 pub mod one_number;
+pub mod parallelism;
 pub mod points;
 pub mod profile;
 pub mod real;
 pub mod replica;
 pub mod root;
 pub mod solve;
+pub mod span;
 pub mod step;
 pub mod sweep;
 pub mod table;

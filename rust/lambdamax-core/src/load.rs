@@ -2,12 +2,12 @@
 
 use crate::capacity::{Excess, Limit, LimitRate, OverRate, smallest_root};
 use crate::chart::Chart;
-use crate::equilibrium::Operating;
+use crate::equilibrium::{Operating, lanes_of};
 use crate::points::{Input, Status, columns};
 use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::solve::curve_of;
-use crate::table::Rows;
+use crate::table::Stretch;
 use crate::workload::Workload;
 
 columns! {
@@ -30,6 +30,17 @@ columns! {
     OutputTokens = "output_tok_s",
     SeatWait = "seat_wait_s",
 }
+
+/// Answers that grow with the number of slots.
+const EXTENSIVE: [LoadAnswer; 7] = [
+    LoadAnswer::Rate,
+    LoadAnswer::InFlight,
+    LoadAnswer::Running,
+    LoadAnswer::Decoding,
+    LoadAnswer::Waiting,
+    LoadAnswer::KvInFlight,
+    LoadAnswer::OutputTokens,
+];
 
 /// What a load does to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +78,11 @@ pub struct Loads {
 }
 
 impl Loads {
+    /// The share of each slot.
+    fn shared(&self, slots: Lanes) -> Self {
+        Self { rate: self.rate / slots, concurrency: self.concurrency / slots, think_time: self.think_time }
+    }
+
     /// One of a rate or clients, above zero, and a pause that is not negative.
     fn possible(&self, lane: usize) -> bool {
         let (rate, clients) = (self.rate.0[lane], self.concurrency.0[lane]);
@@ -123,14 +139,18 @@ impl Sustained {
 }
 
 /// Finds the operating points of up to eight rows of a table under their loads.
-pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Loads) -> LoadAnswers {
+pub fn solve_load(replicas: &[Replica], rows: &Stretch, group: &[usize], loads: &Loads) -> LoadAnswers {
     let row = |lane: usize| group[lane.min(group.len() - 1)];
     let of_lane: [&Replica; LANES] = std::array::from_fn(|lane| &replicas[rows.replica[row(lane)] as usize]);
     let kv_pool = Lanes::from_fn(|lane| rows.kv_pool(of_lane[lane], row(lane)));
     let feasible: [Status; LANES] =
         std::array::from_fn(|lane| rows.feasibility(of_lane[lane], row(lane), kv_pool.0[lane]));
-    let chart = Chart::new(curve_of(&of_lane, |field, lane| rows.at(field, row(lane))));
-    let most = Sustained::new(&chart, kv_pool, Lanes::from_fn(|lane| rows.at(Input::Seats, row(lane))));
+    let slots = lanes_of(&of_lane, |r| r.slots);
+    let loads = loads.shared(slots);
+    let curve = curve_of(&of_lane, |field, lane| rows.at(field, row(lane)));
+    let chart = Chart::new(curve.among(loads.concurrency));
+    let seats = Lanes::from_fn(|lane| rows.at(Input::Seats, row(lane)) / of_lane[lane].stages);
+    let most = Sustained::new(&chart, kv_pool / slots, seats);
     let full = chart.curve.at(most.decoding);
     let open = loads.concurrency.is_nan();
     let clients = most.rate * (full.e2e.value + loads.think_time);
@@ -143,7 +163,8 @@ pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Lo
     let rate = Lanes::select(open, loads.rate, at.rate.value);
     let wait = loads.concurrency / rate - loads.think_time - at.e2e.value;
     let wait = Lanes::select(over, wait, Lanes::splat(0.0));
-    let mut answers = LoadAnswers::at(&at, rate, wait, rate / most.rate, kv_pool, &chart.curve.workload);
+    let mut answers = LoadAnswers::at(&at, rate, wait, rate / most.rate, kv_pool / slots, &chart.curve.workload);
+    answers.multiply(slots);
     let settled = root.converged.and(most.converged);
     for (lane, &feasible) in feasible.iter().enumerate() {
         let (over, unstable) = (over.0[lane] != 0, unstable.0[lane] != 0);
@@ -154,6 +175,14 @@ pub fn solve_load(replicas: &[Replica], rows: &Rows, group: &[usize], loads: &Lo
 }
 
 impl LoadAnswers {
+    /// From one slot to all of them.
+    fn multiply(&mut self, slots: Lanes) {
+        for answer in EXTENSIVE {
+            let field = &mut self.fields[answer as usize];
+            *field = *field * slots;
+        }
+    }
+
     fn at(at: &Operating, rate: Lanes, wait: Lanes, utilization: Lanes, kv_pool: Lanes, workload: &Workload) -> Self {
         let decode_tokens = workload.decode_tokens;
         let output = rate * workload.mean_output;

@@ -29,8 +29,8 @@ pub fn one_number(replica: &Replica, at: &Measured, kv_pool_tokens: f64, slo_tpo
     let decoding = at.rate_rps * decode_tokens * at.tpot_s;
     let context = at.isl_tokens + 0.5 * at.osl_tokens;
     let bandwidth = replica.accelerator.bandwidth;
-    let context_read_s = context * replica.kv_bytes_per_token_rank / bandwidth;
-    let weights_read_s = replica.weight_shard_bytes / bandwidth;
+    let context_read_s = context * replica.kv_bytes_per_token_rank / bandwidth / replica.pools();
+    let weights_read_s = replica.stages * replica.weight_shard_bytes / bandwidth;
     let floor = weights_read_s + decoding * context_read_s;
     let ratio = at.tpot_s / floor;
     let idle_tpot = ratio * weights_read_s;
@@ -38,9 +38,9 @@ pub fn one_number(replica: &Replica, at: &Measured, kv_pool_tokens: f64, slo_tpo
     let tpot = |rate: f64| if rate * per_rate < 1.0 { idle_tpot / (1.0 - rate * per_rate) } else { f64::NAN };
     let most_in_flight = kv_pool_tokens / context;
     let rate_at_kv = fill_rate(at.ttft_s, decode_tokens * idle_tpot, per_rate, most_in_flight);
-    let peak_flops = replica.accelerator.gemm_flops * replica.gpus;
-    let prefill_flops = 2.0 * replica.total_params * at.isl_tokens;
-    let request_flops = prefill_flops + 2.0 * replica.total_params * decode_tokens;
+    let peak_flops = replica.gemm_flops * replica.gpus;
+    let prefill_flops = 2.0 * replica.active_params * at.isl_tokens;
+    let request_flops = prefill_flops + 2.0 * replica.active_params * decode_tokens;
     vec![
         ("residence_s", residence),
         ("in_flight", in_flight),

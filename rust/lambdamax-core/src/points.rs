@@ -36,6 +36,7 @@ columns! {
     MemoryUtilization = "memory_utilization",
     MemoryBytes = "memory_bytes",
     ReservedBytes = "reserved_bytes",
+    KvCacheTokens = "kv_cache_tokens",
     SloTtft = "slo_ttft_s",
     SloTpot = "slo_tpot_s",
     SloE2e = "slo_e2e_s",

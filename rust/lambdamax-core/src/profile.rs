@@ -38,17 +38,19 @@ pub struct FullProfile {
     pub step_overhead_s: f64,
     pub sequence_overhead_s: f64,
     pub layer_floor_s: f64,
+    pub latent_layer_floor_s: f64,
     pub scaleup: AllReduce,
     pub pcie: AllReduce,
     pub host_latency_s: f64,
     pub host_latency_per_token_s: f64,
     pub async_scheduling: f64,
+    pub expert_load_imbalance: f64,
 }
 
 impl AllReduce {
-    /// Latency of one all-reduce over `tp` ranks, seconds: base + per doubling·log2(tp).
-    pub fn latency(&self, tp: f64) -> f64 {
-        self.latency_s + self.latency_per_doubling_s * crate::real::Real::ln(tp) / std::f64::consts::LN_2
+    /// Latency of one collective over `group` ranks, seconds: base + per doubling·log2(group).
+    pub fn latency(&self, group: f64) -> f64 {
+        self.latency_s + self.latency_per_doubling_s * crate::real::Real::ln(group) / std::f64::consts::LN_2
     }
 }
 
@@ -66,6 +68,7 @@ impl FullProfile {
             step_overhead_s: zero_or_more("step_overhead_s")?,
             sequence_overhead_s: zero_or_more("sequence_overhead_s")?,
             layer_floor_s: zero_or_more("layer_floor_s")?,
+            latent_layer_floor_s: zero_or_more("latent_layer_floor_s")?,
             scaleup: AllReduce {
                 latency_s: zero_or_more("allreduce_latency_s")?,
                 latency_per_doubling_s: zero_or_more("allreduce_latency_per_doubling_s")?,
@@ -79,16 +82,17 @@ impl FullProfile {
             host_latency_s: zero_or_more("host_latency_s")?,
             host_latency_per_token_s: zero_or_more("host_latency_per_token_s")?,
             async_scheduling: zero_or_more("async_scheduling")?,
+            expert_load_imbalance: above_zero("expert_load_imbalance")?,
         })
     }
 
-    /// Latency [s] of one all-reduce over this link, and the bytes/s it moves at.
-    pub fn all_reduce(&self, link: Link, tp: f64) -> (f64, f64) {
+    /// Latency [s] of one collective of `group` ranks over this link, and the bytes/s it moves at.
+    pub fn all_reduce(&self, link: Link, group: f64) -> (f64, f64) {
         let (constants, peak) = match link {
             Link::ScaleUp(peak) => (&self.scaleup, peak),
             Link::Pcie(peak) => (&self.pcie, peak),
         };
-        (constants.latency(tp), constants.bandwidth_efficiency * peak)
+        (constants.latency(group), constants.bandwidth_efficiency * peak)
     }
 }
 

@@ -230,6 +230,11 @@ impl Lanes {
     pub fn at_most(self, other: Self) -> LaneMask {
         LaneMask(each_lane!(0, i => if self.0[i] <= other.0[i] { u64::MAX } else { 0 }))
     }
+    /// `self = other`.
+    #[inline(always)]
+    pub fn same(self, other: Self) -> LaneMask {
+        LaneMask(each_lane!(0, i => if self.0[i] == other.0[i] { u64::MAX } else { 0 }))
+    }
     /// Lanes that hold a NaN.
     #[inline(always)]
     pub fn is_nan(self) -> LaneMask {

@@ -2,40 +2,57 @@
 
 use crate::accelerator::Accelerator;
 use crate::error::{CoreError, positive};
-use crate::model::{Architecture, Precision};
+use crate::memory::{ActivationShape, MemoryModel, kv_group_layers, kv_groups, state_block_tokens};
+use crate::model::{Architecture, Block, Precision};
+use crate::parallelism::Parallelism;
 use crate::profile::Profile;
-use crate::step::StepCosts;
+use crate::step::{Parts, Spans, StepCosts};
 
 /// Tokens of one KV block, the engine's allocation unit.
 pub const BLOCK_TOKENS: f64 = 16.0;
 
-/// Names of the facts that make up one replica, in no particular order.
+/// Names of the facts that make up one replica, in no particular order; `model` is an index into a table of blocks.
 pub const REPLICA_FIELDS: &[&str] = &[
-    "layers",
+    "model",
     "hidden_size",
-    "attention_heads",
-    "kv_heads",
-    "head_dim",
-    "intermediate_size",
-    "mlp_matrices",
     "vocab_size",
     "tied_embeddings",
-    "layer_vector_params",
     "final_norm_params",
-    "weight_bits",
+    "other_params",
+    "mixer_bits",
+    "mlp_bits",
+    "expert_bits",
+    "head_bits",
+    "mixer_flops",
+    "mlp_flops",
+    "expert_flops",
+    "attention_flops",
+    "weight_block",
     "kv_bytes_per_element",
     "accelerator_memory_bytes",
     "memory_bandwidth_bytes_per_s",
-    "gemm_flops",
-    "attention_flops",
     "scaleup_bytes_per_s",
     "scaleup_domain_size",
+    "scaleup_mesh",
     "pcie_bytes_per_s",
     "tp",
+    "pp",
+    "dp",
+    "ep",
     "default_max_num_seqs",
     "default_max_num_batched_tokens",
     "default_memory_utilization",
-    "default_reserved_bytes",
+    "kv_padding",
+    "multimodal",
+    "activation_workspace_bytes",
+    "forward_hidden_copies",
+    "multimodal_hidden_copies",
+    "sampler_bytes_per_logit",
+    "non_torch_bytes",
+    "graph_bytes_per_layer",
+    "driver_hidden_bytes",
+    "graphs_in_budget",
+    "memory_fraction_of",
     "kind",
     "gemm_bandwidth_efficiency",
     "gemm_flops_efficiency",
@@ -46,6 +63,7 @@ pub const REPLICA_FIELDS: &[&str] = &[
     "step_overhead_s",
     "sequence_overhead_s",
     "layer_floor_s",
+    "latent_layer_floor_s",
     "allreduce_latency_s",
     "allreduce_latency_per_doubling_s",
     "allreduce_bandwidth_efficiency",
@@ -55,6 +73,7 @@ pub const REPLICA_FIELDS: &[&str] = &[
     "host_latency_s",
     "host_latency_per_token_s",
     "async_scheduling",
+    "expert_load_imbalance",
     "measured_over_floor_ratio",
     "ttft_s",
     "supported",
@@ -65,7 +84,7 @@ pub const REPLICA_FIELDS: &[&str] = &[
 pub enum Feasibility {
     /// An engine would start it, memory permitting.
     Possible,
-    /// Heads do not divide by the tensor parallelism.
+    /// An engine would refuse to cut the model so.
     InvalidParallelism,
     /// The catalogue knows no way to run it.
     Unsupported,
@@ -80,8 +99,6 @@ pub struct EngineDefaults {
     pub max_num_batched_tokens: f64,
     /// Share of the memory that the engine plans with.
     pub memory_utilization: f64,
-    /// Bytes per rank for all beside weights and KV.
-    pub reserved_bytes: f64,
 }
 
 /// TTFT constants that do not depend on the step.
@@ -97,26 +114,42 @@ pub struct HostCosts {
     pub held_ttft_s: f64,
 }
 
-/// One engine instance: a model on `tp` devices, with everything the solvers need of it.
+/// One engine instance: a model on `gpus` devices, with everything the solvers need of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Replica {
     /// Whether it can exist.
     pub feasibility: Feasibility,
     /// Devices.
     pub gpus: f64,
+    /// Independent batches, S = pp·dp: what the solvers find for one holds for each.
+    pub slots: f64,
+    /// Stages, pp: slots that share one KV pool and its seats.
+    pub stages: f64,
     /// Bytes of the whole checkpoint.
     pub weight_bytes: f64,
-    /// Bytes of weights on one rank.
+    /// Bytes of weights on the fullest rank.
     pub weight_shard_bytes: f64,
-    /// Bytes of weights that a rank reads in a step.
+    /// Bytes of weights that a rank reads for one sequence alone.
     pub weight_read_bytes: f64,
     /// KV bytes of a token, whole model.
     pub kv_bytes_per_token: f64,
-    /// KV bytes of a token on one rank.
+    /// KV bytes of a token on the fullest rank; of a byte where nothing is kept per token.
     pub kv_bytes_per_token_rank: f64,
+    /// Recurrent state of one sequence, whole model, bytes.
+    pub state_bytes: f64,
+    /// The same on a rank, in tokens of KV.
+    pub state_tokens: f64,
+    /// Bytes that the allocator takes for a byte of KV.
+    pub kv_padding: f64,
+    /// What the engine reserves.
+    pub memory: MemoryModel,
+    /// Widths that its activation peak depends on.
+    pub shape: ActivationShape,
     /// Parameters, each matrix once.
     pub total_params: f64,
-    /// Parameters of projections and MLP, whole model.
+    /// Parameters that a token passes: experts by those it is routed to, embedding and head included.
+    pub active_params: f64,
+    /// Parameters that a token multiplies in the layers, whole model.
     pub layer_matmul_params: f64,
     /// Parameters of the output head.
     pub head_params: f64,
@@ -126,8 +159,12 @@ pub struct Replica {
     pub memory_bytes: f64,
     /// Device peaks.
     pub accelerator: Accelerator,
+    /// Dense peak of attention matrices, FLOP/s.
+    pub gemm_flops: f64,
     /// Iteration time.
     pub costs: StepCosts<f64>,
+    /// Attention and what it keeps.
+    pub spans: Spans,
     /// Whether the profile models prefill and the light-load step (false: worked example A's kind).
     pub full: bool,
     /// TTFT constants.
@@ -141,70 +178,96 @@ impl Replica {
     pub const UNKNOWN: &'static Self = &Self {
         feasibility: Feasibility::Unsupported,
         gpus: f64::NAN,
+        slots: 1.0,
+        stages: 1.0,
         weight_bytes: f64::NAN,
         weight_shard_bytes: f64::NAN,
         weight_read_bytes: f64::NAN,
         kv_bytes_per_token: f64::NAN,
         kv_bytes_per_token_rank: f64::NAN,
+        state_bytes: f64::NAN,
+        state_tokens: f64::NAN,
+        kv_padding: f64::NAN,
+        memory: MemoryModel::NONE,
+        shape: ActivationShape::NONE,
         total_params: f64::NAN,
+        active_params: f64::NAN,
         layer_matmul_params: f64::NAN,
         head_params: f64::NAN,
         tpot_floor_s: f64::NAN,
         memory_bytes: f64::NAN,
         accelerator: Accelerator::UNKNOWN,
+        gemm_flops: f64::NAN,
         costs: StepCosts::NONE,
+        spans: Spans::NONE,
         full: true,
         host: HostCosts::NONE,
         defaults: EngineDefaults::NONE,
     };
 
-    /// Builds a replica from its facts by name (`REPLICA_FIELDS`); a bad fact is an error that names it.
-    pub fn read(get: &impl Fn(&'static str) -> f64) -> Result<Self, CoreError> {
+    /// Builds a replica from its facts by name (`REPLICA_FIELDS`) and its model's blocks; a bad fact is an error that names it.
+    pub fn read(get: &impl Fn(&'static str) -> f64, blocks: &[Block]) -> Result<Self, CoreError> {
         if get("supported") == 0.0 {
             return Ok(*Self::UNKNOWN);
         }
-        let architecture = Architecture::read(get)?;
-        let precision = Precision {
-            weight_bits: positive("weight_bits", get("weight_bits"))?,
-            kv_bytes_per_element: positive("kv_bytes_per_element", get("kv_bytes_per_element"))?,
-        };
+        let architecture = Architecture::read(get, blocks)?;
+        let precision = Precision::read(get)?;
         let accelerator = Accelerator::read(get)?;
+        let parallelism = Parallelism::read(get)?;
+        let parts = Parts {
+            architecture: &architecture,
+            precision: &precision,
+            accelerator: &accelerator,
+            parallelism: &parallelism,
+        };
         let profile = Profile::read(get)?;
-        let tp = positive("tp", get("tp"))?;
-        let defaults = EngineDefaults::read(get)?;
-        Ok(Self::assemble(&architecture, precision, accelerator, &profile, tp, defaults))
+        let assembled = Self::assemble(&parts, &profile)?;
+        let layout =
+            KvLayout::new(&architecture, get("kv_padding"), assembled.state_bytes / parallelism.tp, &assembled);
+        Ok(Self {
+            kv_padding: positive("kv_padding", layout.padding)?,
+            state_tokens: layout.state_tokens,
+            memory: MemoryModel::read(get)?,
+            shape: architecture.activation_shape(&parallelism, get("multimodal") == 1.0),
+            defaults: EngineDefaults::read(get)?,
+            ..assembled
+        })
     }
 
-    fn assemble(
-        architecture: &Architecture,
-        precision: Precision,
-        accelerator: Accelerator,
-        profile: &Profile,
-        tp: f64,
-        defaults: EngineDefaults,
-    ) -> Self {
-        let shard = architecture.shard(tp, precision);
-        let whole = architecture.shard(1.0, precision);
-        let costs = StepCosts::new(architecture, &shard, &accelerator, profile, tp);
-        Self {
-            feasibility: Self::judge(costs.is_some(), architecture.accepts_tp(tp)),
-            gpus: tp,
+    fn assemble(parts: &Parts, profile: &Profile) -> Result<Self, CoreError> {
+        let Parts { architecture, precision, accelerator, parallelism } = *parts;
+        let stepping = StepCosts::new(parts, profile)?;
+        let accepted = architecture.accepts(parallelism, precision.weight_block);
+        let feasibility = Self::judge(stepping.is_some(), accepted);
+        let (costs, spans) = stepping.unwrap_or((StepCosts::NONE, Spans::NONE));
+        let (passed, experts) = architecture.expert_choice()?;
+        let read_bytes = parts.always_read_bytes(1.0) + parts.expert_bytes() * passed / experts;
+        let state_bytes = architecture.state_bytes();
+        Ok(Self {
+            feasibility,
+            gpus: parallelism.gpus(),
+            slots: parallelism.slots(),
+            stages: parallelism.pp,
             weight_bytes: architecture.weight_bytes(precision),
-            weight_shard_bytes: shard.weight_bytes,
-            weight_read_bytes: shard.weight_read_bytes,
+            weight_shard_bytes: architecture.weight_shard_bytes(parallelism, precision),
+            weight_read_bytes: read_bytes,
             kv_bytes_per_token: architecture.kv_bytes_per_token(precision),
-            kv_bytes_per_token_rank: shard.kv_bytes_per_token,
+            kv_bytes_per_token_rank: parallelism.stage_share(architecture.layers()) * spans.token_bytes(),
+            state_bytes,
             total_params: architecture.total_params(),
-            layer_matmul_params: whole.layer_matmul_params,
-            head_params: whole.head_params,
-            tpot_floor_s: shard.weight_read_bytes / accelerator.bandwidth,
+            active_params: architecture.active_params(),
+            layer_matmul_params: architecture.layer_matmul_params(),
+            head_params: architecture.embedding_params(),
+            tpot_floor_s: read_bytes / accelerator.bandwidth,
             memory_bytes: accelerator.memory_bytes,
-            accelerator,
-            costs: costs.unwrap_or(StepCosts::NONE),
+            accelerator: *accelerator,
+            gemm_flops: precision.mixer_flops,
+            costs,
+            spans,
             full: matches!(profile, Profile::Full(_)),
             host: HostCosts::new(profile),
-            defaults,
-        }
+            ..*Self::UNKNOWN
+        })
     }
 
     fn judge(linked: bool, parallelism_accepted: bool) -> Feasibility {
@@ -215,29 +278,66 @@ impl Replica {
         }
     }
 
-    /// KV pool in tokens, whole blocks; negative or zero where the weights do not fit.
+    /// KV pool of the whole replica in tokens that every layer keeps, whole blocks; negative or zero where the weights do not fit.
     ///
     /// `memory_bytes` per device, `memory_utilization` the share the engine plans with, `reserved_bytes` per rank.
     pub fn kv_pool_tokens(&self, memory_bytes: f64, memory_utilization: f64, reserved_bytes: f64) -> f64 {
-        let left_bytes = memory_bytes * memory_utilization - reserved_bytes - self.weight_shard_bytes;
-        BLOCK_TOKENS * (left_bytes / (BLOCK_TOKENS * self.kv_bytes_per_token_rank)).floor()
+        let left_bytes =
+            self.memory.left_bytes(memory_bytes, memory_utilization, self.weight_shard_bytes, reserved_bytes);
+        let block_bytes = BLOCK_TOKENS * self.kv_bytes_per_token_rank * self.kv_padding;
+        self.pools() * BLOCK_TOKENS * (left_bytes / block_bytes).floor()
+    }
+
+    /// What the engine reserves on a rank at a memory fraction, a token budget and a number of seats [bytes].
+    pub fn reserved_bytes(&self, memory_utilization: f64, budget: f64, seats: f64) -> f64 {
+        self.memory.reserved_bytes(&self.shape, memory_utilization, budget, seats)
+    }
+
+    /// KV pools that do not share: one for each rank of data parallelism.
+    pub fn pools(&self) -> f64 {
+        self.slots / self.stages
+    }
+}
+
+/// What an allocator makes of layers of several kinds that share one pool.
+struct KvLayout {
+    /// Bytes taken for a byte of KV.
+    padding: f64,
+    /// Recurrent state of a sequence on a rank, in tokens of KV.
+    state_tokens: f64,
+}
+
+impl KvLayout {
+    /// `padding` 0 stands for an engine that puts layers into groups of equal size (docs/kv_pool.md section 3); else it is given.
+    fn new(architecture: &Architecture, padding: f64, state_bytes: f64, replica: &Replica) -> Self {
+        let token_bytes = replica.spans.token_bytes();
+        let state_tokens = state_bytes / token_bytes;
+        if padding != 0.0 {
+            return Self { padding, state_tokens };
+        }
+        let (attending, recurrent) = architecture.cache_kinds();
+        let layers: f64 = attending.iter().sum();
+        if layers == 0.0 {
+            return Self { padding: 1.0, state_tokens };
+        }
+        let group = kv_group_layers(attending.iter().copied().chain([recurrent]));
+        let padded = group * attending.iter().map(|&kind| kv_groups(kind, group)).sum::<f64>();
+        let layer_bytes = token_bytes / layers;
+        let pages = group * kv_groups(recurrent, group);
+        let page_tokens = state_block_tokens(state_bytes / recurrent.max(1.0), layer_bytes, BLOCK_TOKENS);
+        let kept = if recurrent > 0.0 { pages * page_tokens / padded } else { 0.0 };
+        Self { padding: padded / layers, state_tokens: kept }
     }
 }
 
 impl EngineDefaults {
-    const NONE: Self = Self {
-        max_num_seqs: f64::NAN,
-        max_num_batched_tokens: f64::NAN,
-        memory_utilization: f64::NAN,
-        reserved_bytes: f64::NAN,
-    };
+    const NONE: Self = Self { max_num_seqs: f64::NAN, max_num_batched_tokens: f64::NAN, memory_utilization: f64::NAN };
 
     fn read(get: &impl Fn(&'static str) -> f64) -> Result<Self, CoreError> {
         Ok(Self {
             max_num_seqs: positive("default_max_num_seqs", get("default_max_num_seqs"))?,
             max_num_batched_tokens: positive("default_max_num_batched_tokens", get("default_max_num_batched_tokens"))?,
             memory_utilization: positive("default_memory_utilization", get("default_memory_utilization"))?,
-            reserved_bytes: crate::error::not_negative("default_reserved_bytes", get("default_reserved_bytes"))?,
         })
     }
 }

@@ -34,6 +34,7 @@ pub struct Bracket {
 
 impl Bracket {
     /// Moves one end of each lane to x, by the sign of f there.
+    #[inline(always)]
     fn narrow(&mut self, x: Lanes, f: Dual<Lanes>) {
         let below = f.value.less(Lanes::splat(0.0));
         self.low = Lanes::select(below, x, self.low);
@@ -42,11 +43,13 @@ impl Bracket {
         self.f_high = Dual::select(below, self.f_high, f);
     }
 
+    #[inline(always)]
     fn holds(&self, x: Lanes) -> LaneMask {
         self.low.at_most(x).and(x.at_most(self.high))
     }
 
     /// The root of the cubic that has both ends' values and slopes, x as a function of f.
+    #[inline(always)]
     fn cubic(&self) -> Lanes {
         let one = Lanes::splat(1.0);
         let two = Lanes::splat(2.0);
@@ -59,6 +62,7 @@ impl Bracket {
     }
 
     /// A first guess at the root: the cubic's, or the secant's where that leaves the bracket.
+    #[inline(always)]
     pub fn guess(&self) -> Lanes {
         let cubic = self.cubic();
         let t = -self.f_low.value / (self.f_high.value - self.f_low.value);
@@ -98,6 +102,7 @@ pub struct Root {
 }
 
 /// Finds the root of an f that rises through zero inside each active lane's bracket, starting at `guess`.
+#[inline(always)]
 pub fn solve(mut bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl Function) -> Root {
     let zero = Lanes::splat(0.0);
     let half = Lanes::splat(0.5);
@@ -131,6 +136,7 @@ pub fn solve(mut bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl 
 }
 
 /// Newton's next point, sharpened by the cubic through the bracket where the two agree; and whether it is inside.
+#[inline(always)]
 fn next_point(bracket: &Bracket, x: Lanes, f: Dual<Lanes>) -> (Lanes, LaneMask) {
     let newton = x - f.value / f.slope;
     let cubic = bracket.cubic();
@@ -139,6 +145,7 @@ fn next_point(bracket: &Bracket, x: Lanes, f: Dual<Lanes>) -> (Lanes, LaneMask) 
     (next, bracket.holds(next))
 }
 
+#[inline(always)]
 fn equal(a: Lanes, b: Lanes) -> LaneMask {
     a.at_most(b).and(b.at_most(a))
 }

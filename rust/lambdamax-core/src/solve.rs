@@ -6,215 +6,131 @@
 
 use crate::capacity::{BOUNDED, LIMITS, Limit, LimitRate, Verdict, invert};
 use crate::chart::Chart;
-use crate::equilibrium::{Curve, Operating, View};
+use crate::equilibrium::Curve;
 use crate::intern::{Interner, mix};
-use crate::points::{Answer, Input, NO_LIMIT, RATE_ANSWERS, Status};
-use crate::real::{LANES, Lanes};
+use crate::ledger::{Ledger, Spot, SpotView};
+use crate::points::{Input, NO_LIMIT, RATE_ANSWERS, Status};
+use crate::real::{LANES, Lanes, Real};
 use crate::replica::Replica;
 use crate::root::Root;
-use crate::table::{Cells, Rows};
+use crate::table::{Cells, Stretch};
 use crate::tasks::{Found, NONE, Tasks};
 use crate::workload::{Lengths, Workload};
 
-/// Seconds in an hour.
-const HOUR_S: f64 = 3600.0;
-/// Tokens in the unit of token prices.
-const MILLION_TOKENS: f64 = 1e6;
 /// Inputs that shape a curve, beside the replica.
-const CURVE_INPUTS: [Input; 7] =
+pub const CURVE_INPUTS: [Input; 7] =
     [Input::Isl, Input::Osl, Input::IslCv, Input::OslCv, Input::PrefixTokens, Input::PrefixHitShare, Input::Budget];
-/// Inputs that decide whether a row can be solved at all, beside the replica and its goals.
-const FEASIBILITY_INPUTS: [Input; 11] = [
-    Input::Isl,
-    Input::Osl,
-    Input::IslCv,
-    Input::OslCv,
-    Input::PrefixTokens,
-    Input::PrefixHitShare,
-    Input::Seats,
-    Input::Budget,
-    Input::MemoryUtilization,
-    Input::MemoryBytes,
-    Input::ReservedBytes,
-];
+/// Inputs that decide whether a row can be solved at all, beside those of its curve and its goals.
+const MEMORY_INPUTS: [Input; 5] =
+    [Input::Seats, Input::MemoryUtilization, Input::MemoryBytes, Input::ReservedBytes, Input::KvCacheTokens];
 
-/// What the operating point of a row says.
-#[derive(Clone, Copy, Debug)]
-struct Spot {
-    decoding: f64,
-    running: f64,
-    prefill_share: f64,
-    ttft: f64,
-    tpot: f64,
-    tpot_token: f64,
-    e2e: f64,
-    kv: f64,
-    cycle: f64,
+/// Work on one bounded limit: which task each row has, and what the tasks found.
+struct Asked {
+    of_row: Vec<u32>,
+    found: Vec<Found>,
 }
 
-impl Spot {
-    const NOWHERE: Self = Self {
-        decoding: f64::NAN,
-        running: f64::NAN,
-        prefill_share: f64::NAN,
-        ttft: f64::NAN,
-        tpot: f64::NAN,
-        tpot_token: f64::NAN,
-        e2e: f64::NAN,
-        kv: f64::NAN,
-        cycle: f64::NAN,
-    };
-
-    fn lane(at: &SpotLanes, decode_tokens: Lanes, lane: usize) -> Self {
-        Self {
-            decoding: at.decoding.0[lane],
-            running: at.running.0[lane],
-            prefill_share: 1.0 - at.left.0[lane],
-            ttft: at.ttft.0[lane],
-            tpot: at.tpot.0[lane],
-            tpot_token: at.cycle.0[lane] / decode_tokens.0[lane],
-            e2e: at.e2e.0[lane],
-            kv: at.kv.0[lane],
-            cycle: at.cycle.0[lane],
-        }
-    }
+/// What the limits of eight rows found; NaN where a limit was not asked for.
+struct Eight {
+    rates: [Lanes; LIMITS],
+    decoding: [Lanes; LIMITS],
+    evaluations: Lanes,
+    converged: [bool; LANES],
 }
 
-/// An operating point without its slopes.
-struct SpotLanes {
-    decoding: Lanes,
-    running: Lanes,
-    left: Lanes,
-    ttft: Lanes,
-    tpot: Lanes,
-    e2e: Lanes,
-    kv: Lanes,
-    cycle: Lanes,
-}
-
-/// Looks at an operating point without its slopes.
-struct SpotView;
-
-impl View for SpotView {
-    type Seen = SpotLanes;
+impl Eight {
     #[inline(always)]
-    fn see(&self, at: &Operating) -> SpotLanes {
-        SpotLanes {
-            decoding: at.decoding.value,
-            running: at.running.value,
-            left: at.left,
-            ttft: at.ttft.value,
-            tpot: at.tpot.value,
-            e2e: at.e2e.value,
-            kv: at.kv.value,
-            cycle: at.cycle.value,
+    fn new() -> Self {
+        let none = [Lanes::splat(f64::NAN); LIMITS];
+        Self { rates: none, decoding: none, evaluations: Lanes::ZERO, converged: [true; LANES] }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, limit: Limit, lane: usize, found: Option<&Found>) {
+        if let Some(found) = found {
+            self.rates[limit as usize].0[lane] = found.rate;
+            self.decoding[limit as usize].0[lane] = found.decoding;
+            self.evaluations.0[lane] += found.evaluations;
+            self.converged[lane] &= found.converged;
         }
     }
 }
 
-/// A row on its way.
-#[derive(Clone, Copy, Debug)]
-struct Row {
+/// Whether a row can be solved at all, and what one slot of its replica may hold.
+struct Bounds {
     status: Status,
     kv_pool: f64,
-    curve: u32,
-    rates: [f64; LIMITS],
-    verdict: Verdict,
-    evaluations: f64,
-    converged: bool,
-    /// Task that finds B, or `NONE` if it is known.
-    inversion: u32,
-    decoding: f64,
-    spot: u32,
+    seats: f64,
 }
 
 struct Block<'a> {
     replicas: &'a [Replica],
-    table: &'a Rows,
-    rows: Vec<Row>,
+    table: &'a Stretch<'a>,
+    ledger: Ledger,
     charts: Vec<Chart>,
     /// E2E of the idle replica, by curve.
     idle_e2e: Vec<f64>,
     compute: Vec<Found>,
-    spots: Vec<Spot>,
 }
 
 /// Solves a block of rows on one thread and writes its cells.
-pub fn solve_block(replicas: &[Replica], table: &Rows, cells: &mut Cells) {
-    let mut block = Block::new(replicas, table);
-    block.chart_curves();
+pub fn solve_block(replicas: &[Replica], table: &Stretch, cells: &mut Cells) {
+    let ledger = Ledger::new(table.len());
+    let mut block = Block { replicas, table, ledger, charts: Vec::new(), idle_e2e: Vec::new(), compute: Vec::new() };
+    let first = block.number_curves();
+    block.chart_curves(&first);
     let limits = BOUNDED.map(|limit| block.solve_limit(limit));
-    block.judge(&limits);
-    block.find_operating_points();
-    block.close();
-    block.write(cells);
+    let inverted = block.judge(&limits, cells);
+    block.invert_rates(&inverted);
+    let spots = block.find_operating_points();
+    block.ledger.close(&spots, cells);
+    block.ledger.write(replicas, table, &block.idle_e2e, &spots, cells);
 }
 
-impl<'a> Block<'a> {
-    fn new(replicas: &'a [Replica], table: &'a Rows) -> Self {
-        let verdict = Verdict {
-            binding: Limit::Compute,
-            next: None,
-            smallest: Limit::Compute,
-            rate: f64::NAN,
-            sustained: Limit::Compute,
-        };
-        let blank = Row {
-            status: Status::Ok,
-            kv_pool: f64::NAN,
-            curve: NONE,
-            rates: [f64::NAN; LIMITS],
-            verdict,
-            evaluations: f64::NAN,
-            converged: true,
-            inversion: NONE,
-            decoding: f64::NAN,
-            spot: NONE,
-        };
-        let mut block = Self {
-            replicas,
-            table,
-            rows: Vec::with_capacity(table.len()),
-            charts: Vec::new(),
-            idle_e2e: Vec::new(),
-            compute: Vec::new(),
-            spots: Vec::new(),
-        };
-        let mut known = (Status::Ok, f64::NAN);
-        for (row, changed) in table.changes(&FEASIBILITY_INPUTS).into_iter().enumerate() {
-            if changed {
-                let replica = block.replica(row);
-                let kv_pool = table.kv_pool(replica, row);
-                known = (table.feasibility(replica, row, kv_pool), kv_pool);
-            }
-            let goals = known.0 != Status::Ok || table.goals_inside_model(row);
-            let status = if goals { known.0 } else { Status::NotConverged };
-            block.rows.push(Row { status, kv_pool: known.1, ..blank });
-        }
-        block
-    }
-
-    /// Numbers the curves of the rows that can be solved; returns the first row of each.
+impl Block<'_> {
+    /// Finds the rows that can be solved and numbers their curves; returns the first row of each.
     fn number_curves(&mut self) -> Vec<usize> {
-        let mut curves: Interner<[u64; 8]> = Interner::default();
+        let mut new_curve = vec![false; self.table.len()];
+        self.table.mark_replicas(&mut new_curve);
+        self.table.mark_changes(&CURVE_INPUTS, &mut new_curve);
+        let mut changed = new_curve.clone();
+        self.table.mark_changes(&MEMORY_INPUTS, &mut changed);
+        let mut curves: Interner<[u64; 8]> = Interner::new(self.table.len());
         let mut first = Vec::new();
+        let mut known = Bounds { status: Status::Ok, kv_pool: f64::NAN, seats: f64::NAN };
         let mut number = NONE;
-        for (row, changed) in self.table.changes(&CURVE_INPUTS).into_iter().enumerate() {
-            if changed {
+        for row in 0..self.table.len() {
+            if changed[row] {
+                known = self.bounds_of(row);
+            }
+            if new_curve[row] {
                 number = NONE;
             }
-            if self.rows[row].status != Status::Ok {
-                continue;
-            }
-            if number == NONE {
-                number = self.number_curve(&mut curves, row);
-                if number as usize == first.len() {
-                    first.push(row);
+            let outside = known.status == Status::Ok && !self.table.goals_inside_model(row);
+            self.ledger.status[row] = if outside { Status::NotConverged } else { known.status };
+            self.ledger.kv_pool[row] = known.kv_pool;
+            self.ledger.seats[row] = known.seats;
+            if self.ledger.status[row] == Status::Ok {
+                if number == NONE {
+                    number = self.number_curve(&mut curves, row);
+                    if number as usize == first.len() {
+                        first.push(row);
+                    }
                 }
+                self.ledger.curve[row] = number;
             }
-            self.rows[row].curve = number;
         }
         first
+    }
+
+    fn bounds_of(&self, row: usize) -> Bounds {
+        let replica = &self.replicas[self.table.replica[row] as usize];
+        let kv_pool = self.table.kv_pool(replica, row);
+        Bounds {
+            status: self.table.feasibility(replica, row, kv_pool),
+            kv_pool: kv_pool / replica.slots,
+            seats: self.table.at(Input::Seats, row) / replica.stages,
+        }
     }
 
     fn number_curve(&self, curves: &mut Interner<[u64; 8]>, row: usize) -> u32 {
@@ -225,8 +141,8 @@ impl<'a> Block<'a> {
         curves.number(key, key.iter().fold(0, |hash, &part| mix(hash ^ part).rotate_left(29)))
     }
 
-    fn chart_curves(&mut self) {
-        let first = self.number_curves();
+    fn chart_curves(&mut self, first: &[usize]) {
+        self.charts.reserve_exact(first.len().div_ceil(LANES));
         for group in first.chunks(LANES) {
             let row = |lane: usize| group[lane.min(group.len() - 1)];
             let replicas: [&Replica; LANES] =
@@ -239,94 +155,100 @@ impl<'a> Block<'a> {
         }
     }
 
-    fn bound(&self, limit: Limit, row: usize) -> f64 {
+    fn bounds(&self, limit: Limit) -> &[f64] {
         match limit {
-            Limit::KvPool => self.rows[row].kv_pool,
-            Limit::Seats => self.table.at(Input::Seats, row),
-            Limit::TpotSlo => self.table.at(Input::SloTpot, row),
-            Limit::TtftSlo => self.table.at(Input::SloTtft, row),
-            Limit::E2eSlo => self.table.at(Input::SloE2e, row),
-            Limit::Compute | Limit::Utilization => f64::NAN,
+            Limit::KvPool => &self.ledger.kv_pool,
+            Limit::Seats => &self.ledger.seats,
+            Limit::TpotSlo => self.table.fields[Input::SloTpot as usize],
+            Limit::TtftSlo => self.table.fields[Input::SloTtft as usize],
+            Limit::E2eSlo => self.table.fields[Input::SloE2e as usize],
+            Limit::Compute | Limit::Utilization => &[],
         }
     }
 
-    /// Each distinct (curve, bound) of a limit, and which of them each row has.
-    fn solve_limit(&self, limit: Limit) -> (Vec<u32>, Vec<Found>) {
-        let mut tasks = Tasks::new(self.compute.len());
-        let task = |row: usize| {
-            let bound = self.bound(limit, row);
-            let curve = self.rows[row].curve;
-            if curve == NONE || bound.is_nan() { NONE } else { tasks.number(curve, bound) }
-        };
-        let of_row = (0..self.rows.len()).map(task).collect();
+    /// Solves each distinct (curve, bound) of a limit.
+    fn solve_limit(&self, limit: Limit) -> Asked {
+        let mut tasks = Tasks::new(self.compute.len(), self.table.len());
+        let of_row = tasks.numbers(&self.ledger.curve, self.bounds(limit));
         let mut found = vec![Found::NOTHING; tasks.count()];
         tasks.solve(&self.charts, |chart, numbers, bounds| {
             Found::store(&mut found, numbers, &LimitRate::bounded(chart, limit, bounds));
         });
-        (of_row, found)
+        Asked { of_row, found }
     }
 
-    /// Names what binds in each row, and finds B where a limit's own root gives it.
-    fn judge(&mut self, limits: &[(Vec<u32>, Vec<Found>); BOUNDED.len()]) {
-        for index in 0..self.rows.len() {
-            let cap = self.table.at(Input::UtilizationCap, index);
-            let row = &mut self.rows[index];
-            if row.status != Status::Ok {
-                continue;
+    /// Names what binds in each row, and finds B where a limit's own root gives it; returns the rate whose B is still to be found,
+    /// NaN where none is. The bits are the same with any vectors.
+    fn judge(&mut self, limits: &[Asked; BOUNDED.len()], cells: &mut Cells) -> Vec<f64> {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the feature was detected on the line above.
+            return unsafe { self.judge_with_avx2(limits, cells) };
+        }
+        self.judge_all(limits, cells)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn judge_with_avx2(&mut self, limits: &[Asked; BOUNDED.len()], cells: &mut Cells) -> Vec<f64> {
+        self.judge_all(limits, cells)
+    }
+
+    #[inline(always)]
+    fn judge_all(&mut self, limits: &[Asked; BOUNDED.len()], cells: &mut Cells) -> Vec<f64> {
+        let mut inverted = vec![f64::NAN; self.table.len()];
+        for start in (0..self.table.len()).step_by(LANES) {
+            self.judge_eight(start, limits, cells, &mut inverted);
+        }
+        inverted
+    }
+
+    #[inline(always)]
+    fn judge_eight(&mut self, start: usize, limits: &[Asked; BOUNDED.len()], cells: &mut Cells, inverted: &mut [f64]) {
+        let rows = start..self.table.len().min(start + LANES);
+        let mut eight = Eight::new();
+        for (lane, row) in rows.clone().enumerate() {
+            eight.add(Limit::Compute, lane, self.compute.get(self.ledger.curve[row] as usize));
+        }
+        for (limit, asked) in BOUNDED.into_iter().zip(limits) {
+            for (lane, row) in rows.clone().enumerate() {
+                eight.add(limit, lane, asked.found.get(asked.of_row[row] as usize));
             }
-            let compute = &self.compute[row.curve as usize];
-            row.rates[Limit::Compute as usize] = compute.rate;
-            row.evaluations = compute.evaluations + 1.0;
-            row.converged = compute.converged;
-            for (limit, (of_row, all)) in BOUNDED.iter().zip(limits) {
-                if of_row[index] != NONE {
-                    let one = &all[of_row[index] as usize];
-                    row.rates[*limit as usize] = one.rate;
-                    row.evaluations += one.evaluations;
-                    row.converged &= one.converged;
-                }
-            }
-            row.verdict = Verdict::new(&mut row.rates, cap);
-            let inverted = row.verdict.smallest == Limit::Utilization;
-            let known = if inverted { row.verdict.sustained } else { row.verdict.smallest };
-            let place = BOUNDED.iter().position(|&limit| limit == known);
-            row.decoding = place.map_or(compute.decoding, |at| limits[at].1[limits[at].0[index] as usize].decoding);
-            if row.verdict.rate == 0.0 {
-                row.status = Status::SloUnreachable;
+        }
+        let caps = &self.table.fields[Input::UtilizationCap as usize][rows.clone()];
+        let caps = Lanes::from_fn(|lane| caps.get(lane).copied().unwrap_or(f64::NAN));
+        let verdict = Verdict::new(&mut eight.rates, &eight.decoding, caps);
+        let zero = Lanes::splat(0.0);
+        let none = Lanes::splat(f64::NAN);
+        let reached = zero.less(verdict.rate);
+        let put = |column: &mut [f64], lanes: Lanes| column[rows.clone()].copy_from_slice(&lanes.0[..rows.len()]);
+        for (answer, rates) in RATE_ANSWERS.into_iter().zip(eight.rates) {
+            put(cells.fields[answer as usize], rates);
+        }
+        put(inverted, Lanes::select(verdict.capped.and(reached), verdict.rate, none));
+        put(&mut self.ledger.rate, verdict.rate);
+        put(&mut self.ledger.sustained, verdict.sustained);
+        put(&mut self.ledger.decoding, Lanes::select(zero.same(verdict.rate), none, verdict.decoding));
+        put(&mut self.ledger.evaluations, eight.evaluations + Lanes::splat(1.0));
+        for (lane, row) in rows.enumerate() {
+            cells.binding[row] = verdict.binding.0[lane] as u8;
+            let next = verdict.next.0[lane];
+            cells.next[row] = if next.is_nan() { NO_LIMIT } else { next as u8 };
+            self.ledger.converged[row] = eight.converged[lane];
+            if verdict.rate.0[lane] == 0.0 {
+                self.ledger.status[row] = Status::SloUnreachable;
             }
         }
     }
 
-    /// Finds B where the rate is a share of the sustained one, then looks at every operating point.
-    fn find_operating_points(&mut self) {
-        self.invert_rates();
-        let mut tasks = Tasks::new(self.compute.len());
-        for row in &mut self.rows {
-            if row.status == Status::Ok {
-                row.spot = tasks.number(row.curve, row.decoding);
-            }
-        }
-        self.spots = vec![Spot::NOWHERE; tasks.count()];
-        let spots = &mut self.spots;
-        tasks.solve(&self.charts, |chart, numbers, decoding| {
-            let at = chart.curve.see(decoding, &SpotView);
-            for (lane, &number) in numbers.iter().enumerate() {
-                if number != NONE {
-                    spots[number as usize] = Spot::lane(&at, chart.curve.workload.decode_tokens, lane);
-                }
-            }
-        });
-    }
-
-    fn invert_rates(&mut self) {
-        let mut tasks = Tasks::new(self.compute.len());
-        let mut most_decoding: Vec<f64> = Vec::new();
-        for row in &mut self.rows {
-            if row.status == Status::Ok && row.verdict.smallest == Limit::Utilization {
-                row.inversion = tasks.number(row.curve, row.verdict.rate);
-                if row.inversion as usize == most_decoding.len() {
-                    most_decoding.push(row.decoding);
-                }
+    /// Finds B where the rate is a share of the sustained one.
+    fn invert_rates(&mut self, inverted: &[f64]) {
+        let mut tasks = Tasks::new(self.compute.len(), self.table.len());
+        let of_row = tasks.numbers(&self.ledger.curve, inverted);
+        let mut most_decoding = vec![0.0; tasks.count()];
+        for (&task, &decoding) in of_row.iter().zip(&self.ledger.decoding).rev() {
+            if task != NONE {
+                most_decoding[task as usize] = decoding;
             }
         }
         let mut found = vec![Found::NOTHING; tasks.count()];
@@ -336,113 +258,29 @@ impl<'a> Block<'a> {
             let Root { at: decoding, evaluations, converged, .. } = root;
             Found::store(&mut found, numbers, &LimitRate { rate: rates, decoding, evaluations, converged });
         });
-        for row in &mut self.rows {
-            if row.inversion != NONE {
-                let one = found[row.inversion as usize];
-                row.decoding = one.decoding;
-                row.evaluations += one.evaluations;
-                row.converged &= one.converged;
+        for (row, &task) in of_row.iter().enumerate() {
+            if let Some(one) = found.get(task as usize) {
+                self.ledger.decoding[row] = one.decoding;
+                self.ledger.evaluations[row] += one.evaluations;
+                self.ledger.converged[row] &= one.converged;
             }
         }
     }
 
-    /// Settles the status of rows that have an operating point.
-    fn close(&mut self) {
-        for row in &mut self.rows {
-            if row.status == Status::Ok {
-                let spot = &self.spots[row.spot as usize];
-                let finite =
-                    [row.verdict.rate, spot.ttft, spot.cycle, spot.kv, spot.tpot].iter().all(|x| x.is_finite());
-                if !(row.converged && finite && spot.decoding > 0.0) {
-                    row.status = Status::NotConverged;
+    /// Looks at each distinct operating point; the last is nowhere.
+    fn find_operating_points(&mut self) -> Vec<Spot> {
+        let mut tasks = Tasks::new(self.compute.len(), self.table.len());
+        self.ledger.spot = tasks.numbers(&self.ledger.curve, &self.ledger.decoding);
+        let mut spots = vec![Spot::NOWHERE; tasks.count() + 1];
+        tasks.solve(&self.charts, |chart, numbers, decoding| {
+            let at = chart.curve.see(decoding, &SpotView);
+            for (lane, &number) in numbers.iter().enumerate() {
+                if number != NONE {
+                    spots[number as usize] = Spot::lane(&at, chart.curve.workload.decode_tokens, lane);
                 }
             }
-        }
-    }
-
-    fn replica(&self, row: usize) -> &'a Replica {
-        &self.replicas[self.table.replica[row] as usize]
-    }
-
-    fn write(&self, cells: &mut Cells) {
-        for (index, row) in self.rows.iter().enumerate() {
-            let mut out = Writer { cells, index };
-            self.write_replica(&mut out, row);
-            self.write_limits(&mut out, row);
-            let spot = if row.status.is_solved() { &self.spots[row.spot as usize] } else { &Spot::NOWHERE };
-            self.write_operating_point(&mut out, row, spot);
-            self.write_money(&mut out, row);
-        }
-    }
-
-    fn write_replica(&self, out: &mut Writer, row: &Row) {
-        let replica = if row.status.has_replica() { self.replica(out.index) } else { Replica::UNKNOWN };
-        out.set(Answer::WeightBytes, replica.weight_bytes);
-        out.set(Answer::TpotFloor, replica.tpot_floor_s);
-        out.set(Answer::Gpus, replica.gpus);
-        out.set(Answer::Cost, replica.gpus * self.table.at(Input::Price, out.index));
-    }
-
-    fn write_limits(&self, out: &mut Writer, row: &Row) {
-        let known = row.status.has_limits();
-        let or_null = |value: f64| if known { value } else { f64::NAN };
-        for (answer, rate) in RATE_ANSWERS.into_iter().zip(row.rates) {
-            out.set(answer, or_null(rate));
-        }
-        let context = self.table.at(Input::Isl, out.index) + 0.5 * self.table.at(Input::Osl, out.index);
-        let idle = if known { self.idle_e2e[row.curve as usize] } else { f64::NAN };
-        out.set(Answer::MaxRate, or_null(row.verdict.rate));
-        out.set(Answer::KvPool, or_null(row.kv_pool));
-        out.set(Answer::NaiveRate, row.kv_pool / (context * idle));
-        let code = |limit: Option<Limit>| limit.filter(|_| known).map_or(NO_LIMIT, |limit| limit as u8);
-        out.cells.binding[out.index] = code(Some(row.verdict.binding));
-        out.cells.next[out.index] = code(row.verdict.next);
-    }
-
-    fn write_operating_point(&self, out: &mut Writer, row: &Row, spot: &Spot) {
-        let solved = row.status.is_solved();
-        let rate = if solved { row.verdict.rate } else { f64::NAN };
-        let output = rate * self.table.at(Input::Osl, out.index);
-        out.set(Answer::InFlight, rate * spot.e2e);
-        out.set(Answer::Running, spot.running);
-        out.set(Answer::Decoding, spot.decoding);
-        out.set(Answer::TtftMean, spot.ttft);
-        out.set(Answer::TpotMean, spot.tpot);
-        out.set(Answer::TpotTokenMean, spot.tpot_token);
-        out.set(Answer::E2eMean, spot.e2e);
-        out.set(Answer::PrefillShare, spot.prefill_share);
-        out.set(Answer::Utilization, rate / row.rates[row.verdict.sustained as usize]);
-        out.set(Answer::KvInFlight, spot.kv);
-        out.set(Answer::KvUse, spot.kv / row.kv_pool);
-        out.set(Answer::OutputTokens, output);
-        out.set(Answer::OutputTokensPerGpu, output / self.replica(out.index).gpus);
-        out.set(Answer::Iterations, if solved { row.evaluations } else { f64::NAN });
-        out.set(Answer::Residual, (rate * spot.cycle / spot.decoding - 1.0).abs());
-    }
-
-    fn write_money(&self, out: &mut Writer, row: &Row) {
-        let (isl, osl) = (self.table.at(Input::Isl, out.index), self.table.at(Input::Osl, out.index));
-        let cost = self.replica(out.index).gpus * self.table.at(Input::Price, out.index);
-        let rate = if row.status.is_solved() { row.verdict.rate } else { f64::NAN };
-        let usd_per_request = cost / (HOUR_S * rate);
-        out.set(Answer::RequestsPerUsd, 1.0 / usd_per_request);
-        out.set(Answer::UsdPerMtokOutput, usd_per_request / osl * MILLION_TOKENS);
-        out.set(Answer::UsdPerMtokTotal, usd_per_request / (isl + osl) * MILLION_TOKENS);
-        let unpriced = row.status == Status::Ok && cost.is_nan();
-        out.cells.status[out.index] = if unpriced { Status::NoPrice } else { row.status } as u8;
-    }
-}
-
-/// The cells of one row.
-struct Writer<'a, 'b> {
-    cells: &'a mut Cells<'b>,
-    index: usize,
-}
-
-impl Writer<'_, '_> {
-    #[inline]
-    fn set(&mut self, field: Answer, value: f64) {
-        self.cells.fields[field as usize][self.index] = value;
+        });
+        spots
     }
 }
 

@@ -8,13 +8,18 @@ use crate::load::{LOAD_FIELDS, LoadAnswers, Loads, solve_load};
 use crate::points::{INPUTS, Input, POINT_FIELDS};
 use crate::real::{LANES, Lanes};
 use crate::replica::Replica;
-use crate::solve::solve_block;
-use crate::table::{Columns, Rows, blocks_of, zeroed};
+use crate::solve::{CURVE_INPUTS, solve_block};
+use crate::table::{Cells, Rows, Stretch, blocks_of, fill_defaults};
 
-/// Rows solved by one task.
+/// Rows solved by one task, where few of them share a curve: their charts stay in the cache.
 const BLOCK_ROWS: usize = 256;
+/// At most so many where more rows share a curve.
+const MOST_BLOCK_ROWS: usize = 2048;
+/// Curves wanted in a block, enough to fill vectors.
+const BLOCK_CURVES: usize = 2 * LANES;
 /// Axes that choose the replica, as one mixed-radix number in the order in which they stand in the grid.
-pub const REPLICA_AXES: [&str; 7] = ["model", "gpu", "tp", "weight_dtype", "kv_dtype", "engine", "profile"];
+pub const REPLICA_AXES: [&str; 10] =
+    ["model", "gpu", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "engine", "profile"];
 /// Axes that choose the price, in the order of the price table.
 pub const PRICE_AXES: [&str; 3] = ["gpu", "price_plan", "provider"];
 
@@ -27,18 +32,17 @@ pub struct LoadColumns {
     pub status: Vec<u8>,
 }
 
-/// Solves a table of points.
-pub fn solve_rows(replicas: &[Replica], rows: &Rows) -> Columns {
-    let mut columns = Columns::zeroed(rows.len());
-    columns.blocks(BLOCK_ROWS).into_par_iter().enumerate().for_each(|(block, mut cells)| {
-        let table = rows.slice(block * BLOCK_ROWS, cells.status.len());
+/// Solves a table of points into as many cells.
+pub fn solve_rows(replicas: &[Replica], rows: &Rows, cells: Cells) {
+    cells.blocks(BLOCK_ROWS).into_par_iter().enumerate().for_each(|(block, mut cells)| {
+        let table = rows.stretch(block * BLOCK_ROWS, cells.len());
         solve_block(replicas, &table, &mut cells);
     });
-    columns
 }
 
 /// Operating points at given loads; `loads` are rate, clients, think time, one column each, NaN where not given.
 pub fn solve_loads(replicas: &[Replica], rows: &Rows, loads: &[Vec<f64>; 3]) -> LoadColumns {
+    let table = rows.stretch(0, rows.len());
     let order: Vec<usize> = (0..rows.len()).collect();
     let groups: Vec<LoadAnswers> = order
         .par_chunks(LANES)
@@ -46,7 +50,7 @@ pub fn solve_loads(replicas: &[Replica], rows: &Rows, loads: &[Vec<f64>; 3]) -> 
             let lanes = |column: &Vec<f64>| Lanes::from_fn(|lane| column[group[lane.min(group.len() - 1)]]);
             let think_time = Lanes(lanes(&loads[2]).0.map(|z| if z.is_nan() { 0.0 } else { z }));
             let loads = Loads { rate: lanes(&loads[0]), concurrency: lanes(&loads[1]), think_time };
-            solve_load(replicas, rows, group, &loads)
+            solve_load(replicas, &table, group, &loads)
         })
         .collect();
     let lane = |row: usize| (&groups[row / LANES], row % LANES);
@@ -71,13 +75,13 @@ pub struct GridSweep<'a> {
     input_axes: Vec<Option<usize>>,
 }
 
-/// A stretch of a grid: its axes as columns, and the answers.
-#[derive(Clone, Debug, Default)]
-pub struct GridColumns {
+/// The cells of neighbouring points of a grid, to be written.
+#[derive(Debug, Default)]
+pub struct GridCells<'a> {
     /// Inputs, defaults filled in.
-    pub inputs: Vec<Vec<f64>>,
+    pub inputs: [&'a mut [f64]; INPUTS],
     /// Answers.
-    pub answers: Columns,
+    pub answers: Cells<'a>,
 }
 
 impl<'a> GridSweep<'a> {
@@ -112,52 +116,69 @@ impl<'a> GridSweep<'a> {
         let mut index = vec![0u32; rows];
         for &axis in axes {
             let radix = self.grid.axes()[axis].values.len() as u32;
-            self.grid.runs(axis, start, rows, |from, to, digit| {
-                index[from..to].iter_mut().for_each(|i| *i = *i * radix + digit as u32);
-            });
+            if radix > 1 {
+                self.grid.runs(axis, start, rows, |from, to, digit| {
+                    index[from..to].iter_mut().for_each(|i| *i = *i * radix + digit as u32);
+                });
+            }
         }
         index
     }
 
-    fn rows(&self, start: u64, rows: usize) -> Rows {
+    /// Fills in the inputs of points from `start` on; returns their replicas.
+    fn fill_inputs(&self, start: u64, inputs: &mut [&mut [f64]; INPUTS]) -> Vec<u32> {
+        let rows = inputs[0].len();
         let replica = self.table_index(&self.replica_axes, start, rows);
-        let mut fields: Vec<Vec<f64>> = self.input_axes.iter().map(|_| vec![f64::NAN; rows]).collect();
-        for (field, axis) in fields.iter_mut().zip(&self.input_axes) {
-            if let Some(axis) = *axis {
-                let values = &self.grid.axes()[axis].values;
-                self.grid.runs(axis, start, rows, |from, to, digit| field[from..to].fill(values[digit]));
+        for (cells, axis) in inputs.iter_mut().zip(&self.input_axes) {
+            match *axis {
+                Some(axis) => self.grid.fill(axis, start, &self.grid.axes()[axis].values, cells),
+                None => cells.fill(f64::NAN),
             }
         }
         let price = self.table_index(&self.price_axes, start, rows);
-        fields[Input::Price as usize] = price.iter().map(|&i| self.prices[i as usize]).collect();
-        let mut rows = Rows { replica, fields };
-        rows.fill_defaults(self.replicas);
-        rows
+        let cells = inputs[Input::Price as usize].iter_mut();
+        cells.zip(price).for_each(|(cell, place)| *cell = self.prices[place as usize]);
+        fill_defaults(self.replicas, &replica, inputs);
+        replica
     }
 
-    /// Solves points `start..stop`.
-    pub fn solve(&self, start: u64, stop: u64) -> Result<GridColumns, CoreError> {
+    /// Rows of a block that holds enough curves: neighbouring rows share one while its axes stand still.
+    fn block_rows(&self) -> usize {
+        let shapes = |name: &str| {
+            REPLICA_AXES.contains(&name) || CURVE_INPUTS.iter().any(|&input| POINT_FIELDS[input as usize] == name)
+        };
+        let axes = self.grid.axes().iter().enumerate();
+        let moving = axes.filter(|(_, axis)| axis.values.len() > 1 && shapes(&axis.name));
+        let alike = moving.map(|(place, _)| self.grid.stride(place)).min().unwrap_or(1);
+        let wanted = alike.saturating_mul(BLOCK_CURVES as u64);
+        wanted.clamp(BLOCK_ROWS as u64, MOST_BLOCK_ROWS as u64) as usize
+    }
+
+    /// The number of points `start..stop`, which must all exist.
+    pub fn rows(&self, start: u64, stop: u64) -> Result<usize, CoreError> {
         if start > stop || stop > self.grid.len() {
             return Err(CoreError::Range { start, stop, len: self.grid.len() });
         }
-        let total = (stop - start) as usize;
-        let mut all = GridColumns { inputs: zeroed(INPUTS, total), answers: Columns::zeroed(total) };
-        let blocks =
-            blocks_of::<INPUTS>(&mut all.inputs, BLOCK_ROWS).into_par_iter().zip(all.answers.blocks(BLOCK_ROWS));
-        blocks.enumerate().for_each(|(block, (mut inputs, mut cells))| {
-            let rows = self.rows(start + (block * BLOCK_ROWS) as u64, cells.status.len());
-            for (cells, column) in inputs.iter_mut().zip(&rows.fields) {
-                cells.copy_from_slice(column);
-            }
-            solve_block(self.replicas, &rows, &mut cells);
-        });
-        Ok(all)
+        Ok((stop - start) as usize)
     }
 
-    /// Positions on one axis of points `start..stop`.
-    pub fn codes(&self, axis: usize, start: u64, stop: u64) -> Vec<u32> {
-        let mut codes = vec![0; (stop - start) as usize];
-        self.grid.runs(axis, start, codes.len(), |from, to, digit| codes[from..to].fill(digit as u32));
-        codes
+    /// Solves the points from `start` on, as many as there are cells.
+    pub fn solve(&self, start: u64, cells: GridCells) -> Result<(), CoreError> {
+        self.rows(start, start.saturating_add(cells.answers.len() as u64))?;
+        let block_rows = self.block_rows();
+        let blocks =
+            blocks_of(cells.inputs, block_rows).into_par_iter().zip(cells.answers.blocks(block_rows)).enumerate();
+        blocks.for_each(|(block, (mut inputs, mut cells))| {
+            let replica = self.fill_inputs(start + (block * block_rows) as u64, &mut inputs);
+            let fields = inputs.each_ref().map(|column| &**column);
+            solve_block(self.replicas, &Stretch { replica: &replica, fields }, &mut cells);
+        });
+        Ok(())
+    }
+
+    /// Positions on one axis of the points from `start` on.
+    pub fn codes(&self, axis: usize, start: u64, cells: &mut [u32]) {
+        let digits: Vec<u32> = (0..self.grid.axes()[axis].values.len() as u32).collect();
+        self.grid.fill(axis, start, &digits, cells);
     }
 }

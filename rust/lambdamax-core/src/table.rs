@@ -1,22 +1,33 @@
 //! Tables of points: inputs with defaults filled in, and answers, column by column.
 
+use std::ops::Range;
+
 use crate::error::CoreError;
-use crate::points::{ANSWERS, Input, POINT_FIELDS, Status};
+use crate::points::{ANSWERS, INPUTS, Input, POINT_FIELDS, Status};
 use crate::replica::{BLOCK_TOKENS, Feasibility, Replica};
 
 /// Share of the physical capacity that a plan may use, where a point says nothing.
 const DEFAULT_UTILIZATION_CAP: f64 = 0.9;
 
-/// Inputs of a stretch of rows, defaults filled in.
+/// Inputs of a table of rows, defaults filled in.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     /// Index into the replica table.
-    pub replica: Vec<u32>,
+    replica: Vec<u32>,
     /// One column for each `Input`.
-    pub fields: Vec<Vec<f64>>,
+    fields: Vec<Vec<f64>>,
 }
 
-/// Answers of a stretch of rows; NaN is null.
+/// Inputs of neighbouring rows, defaults filled in.
+#[derive(Clone, Copy, Debug)]
+pub struct Stretch<'a> {
+    /// Index into the replica table.
+    pub replica: &'a [u32],
+    /// One column for each `Input`.
+    pub fields: [&'a [f64]; INPUTS],
+}
+
+/// Answers of a table of rows; NaN is null.
 #[derive(Clone, Debug, Default)]
 pub struct Columns {
     /// One column for each `Answer`.
@@ -29,7 +40,7 @@ pub struct Columns {
     pub next: Vec<u8>,
 }
 
-/// The cells of one block of rows, to be written.
+/// The answer cells of neighbouring rows, to be written.
 #[derive(Debug, Default)]
 pub struct Cells<'a> {
     /// One slice for each `Answer`.
@@ -42,17 +53,12 @@ pub struct Cells<'a> {
     pub next: &'a mut [u8],
 }
 
-/// Zeroed columns.
-pub fn zeroed(count: usize, rows: usize) -> Vec<Vec<f64>> {
-    (0..count).map(|_| vec![0.0; rows]).collect()
-}
-
 /// Cuts columns into blocks of at most `block` rows; one array of slices for each block.
-pub fn blocks_of<const N: usize>(columns: &mut [Vec<f64>], block: usize) -> Vec<[&mut [f64]; N]> {
-    let rows = columns.first().map_or(0, Vec::len);
+pub fn blocks_of<const N: usize>(columns: [&mut [f64]; N], block: usize) -> Vec<[&mut [f64]; N]> {
+    let rows = columns.first().map_or(0, |column| column.len());
     let mut blocks: Vec<[&mut [f64]; N]> =
         (0..rows.div_ceil(block)).map(|_| std::array::from_fn(|_| Default::default())).collect();
-    for (place, column) in columns.iter_mut().enumerate() {
+    for (place, column) in columns.into_iter().enumerate() {
         for (cells, slice) in blocks.iter_mut().zip(column.chunks_mut(block)) {
             cells[place] = slice;
         }
@@ -60,21 +66,70 @@ pub fn blocks_of<const N: usize>(columns: &mut [Vec<f64>], block: usize) -> Vec<
     blocks
 }
 
-/// What holds where a point gives no value; SLOs and price have no default and stay NaN.
+/// What holds where a point gives no value; SLOs and price have no default and stay NaN, and so do for now what follows from others.
 fn default_of(replica: &Replica, field: Input) -> f64 {
     match field {
-        Input::IslCv | Input::OslCv | Input::PrefixTokens | Input::PrefixHitShare => 0.0,
+        Input::IslCv | Input::OslCv | Input::PrefixTokens => 0.0,
         Input::Seats => replica.defaults.max_num_seqs,
         Input::Budget => replica.defaults.max_num_batched_tokens,
         Input::MemoryUtilization => replica.defaults.memory_utilization,
         Input::MemoryBytes => replica.memory_bytes,
-        Input::ReservedBytes => replica.defaults.reserved_bytes,
         Input::UtilizationCap => DEFAULT_UTILIZATION_CAP,
+        Input::PrefixHitShare | Input::ReservedBytes | Input::KvCacheTokens => f64::NAN,
         Input::Isl | Input::Osl | Input::SloTtft | Input::SloTpot | Input::SloE2e | Input::Price => f64::NAN,
     }
 }
 
+/// Puts defaults where a value is NaN; replica indices must be inside the table.
+pub fn fill_defaults(replicas: &[Replica], replica: &[u32], fields: &mut [&mut [f64]; INPUTS]) {
+    let mut start = 0;
+    for alike in replica.chunk_by(|a, b| a == b) {
+        let stop = start + alike.len();
+        for field in Input::ALL {
+            let default = default_of(&replicas[alike[0] as usize], field);
+            if !default.is_nan() {
+                let cells = &mut fields[field as usize][start..stop];
+                cells.iter_mut().for_each(|value| *value = if value.is_nan() { default } else { *value });
+            }
+        }
+        fill_reserve(&replicas[alike[0] as usize], start..stop, fields);
+        start = stop;
+    }
+    fill_hit_share(fields);
+}
+
+/// What an engine reserves depends on the point; neighbouring rows often agree.
+fn fill_reserve(replica: &Replica, rows: Range<usize>, fields: &mut [&mut [f64]; INPUTS]) {
+    let (before, rest) = fields.split_at_mut(Input::ReservedBytes as usize);
+    let at =
+        |row: usize| [Input::MemoryUtilization, Input::Budget, Input::Seats].map(|input| before[input as usize][row]);
+    let mut known = ([f64::NAN; 3], f64::NAN);
+    for row in rows {
+        let value = &mut rest[0][row];
+        if value.is_nan() {
+            let asked = at(row);
+            if asked != known.0 {
+                known = (asked, replica.reserved_bytes(asked[0], asked[1], asked[2]));
+            }
+            *value = known.1;
+        }
+    }
+}
+
+/// A given prefix is shared by every prompt unless the row says otherwise; without a prefix nothing is.
+fn fill_hit_share(fields: &mut [&mut [f64]; INPUTS]) {
+    let (before, rest) = fields.split_at_mut(Input::PrefixHitShare as usize);
+    for (share, &prefix) in rest[0].iter_mut().zip(before[Input::PrefixTokens as usize].iter()) {
+        let default = if prefix > 0.0 { 1.0 } else { 0.0 };
+        *share = if share.is_nan() { default } else { *share };
+    }
+}
+
 fn mark_changes<T>(changed: &mut [bool], column: &[T], bits: impl Fn(&T) -> u64) {
+    let Some(first) = column.first().map(&bits) else { return };
+    if column.iter().fold(0, |differs, value| differs | (bits(value) ^ first)) == 0 {
+        return;
+    }
     for (mark, pair) in changed.iter_mut().skip(1).zip(column.windows(2)) {
         *mark |= bits(&pair[0]) != bits(&pair[1]);
     }
@@ -82,53 +137,42 @@ fn mark_changes<T>(changed: &mut [bool], column: &[T], bits: impl Fn(&T) -> u64)
 
 impl Rows {
     /// Checks lengths and replica indices, and fills defaults. Columns follow `POINT_FIELDS`.
-    pub fn new(replicas: &[Replica], replica: Vec<u32>, fields: Vec<Vec<f64>>) -> Result<Self, CoreError> {
+    pub fn new(replicas: &[Replica], replica: Vec<u32>, mut fields: Vec<Vec<f64>>) -> Result<Self, CoreError> {
         let rows = replica.len();
-        for (name, column) in POINT_FIELDS.iter().zip(&fields) {
-            if column.len() != rows {
-                return Err(CoreError::Length { name: (*name).into(), found: column.len(), expected: rows });
+        for (place, name) in POINT_FIELDS.iter().enumerate() {
+            let found = fields.get(place).map_or(0, Vec::len);
+            if found != rows {
+                return Err(CoreError::Length { name: (*name).into(), found, expected: rows });
             }
         }
         let len = replicas.len();
         if let Some(row) = replica.iter().position(|&index| index as usize >= len) {
             return Err(CoreError::Replica { row, index: replica[row] as usize, len });
         }
-        let mut rows = Self { replica, fields };
-        rows.fill_defaults(replicas);
-        Ok(rows)
+        let mut columns = fields.iter_mut();
+        let mut slices = std::array::from_fn(|_| columns.next().map(Vec::as_mut_slice).unwrap_or_default());
+        fill_defaults(replicas, &replica, &mut slices);
+        Ok(Self { replica, fields })
     }
 
-    /// Puts defaults where a value is NaN; replica indices must be inside the table.
-    pub fn fill_defaults(&mut self, replicas: &[Replica]) {
-        let alike = self.replica.iter().all(|&index| index == self.replica[0]);
-        for field in Input::ALL {
-            if matches!(field, Input::PrefixHitShare) {
-                self.fill_hit_share();
-                continue;
-            }
-            let column = &mut self.fields[field as usize];
-            if alike && !column.is_empty() {
-                let default = default_of(&replicas[self.replica[0] as usize], field);
-                column.iter_mut().for_each(|value| *value = if value.is_nan() { default } else { *value });
-            } else {
-                for (value, &index) in column.iter_mut().zip(&self.replica) {
-                    if value.is_nan() {
-                        *value = default_of(&replicas[index as usize], field);
-                    }
-                }
-            }
-        }
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.replica.len()
     }
 
-    /// A given prefix is shared by every prompt unless the row says otherwise; without a prefix nothing is.
-    fn fill_hit_share(&mut self) {
-        let (before, rest) = self.fields.split_at_mut(Input::PrefixHitShare as usize);
-        for (share, &prefix) in rest[0].iter_mut().zip(&before[Input::PrefixTokens as usize]) {
-            let default = if prefix > 0.0 { 1.0 } else { 0.0 };
-            *share = if share.is_nan() { default } else { *share };
-        }
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.replica.is_empty()
     }
 
+    /// Some of the rows.
+    pub fn stretch(&self, start: usize, rows: usize) -> Stretch<'_> {
+        let cut = |field: usize| &self.fields[field][start..start + rows];
+        Stretch { replica: &self.replica[start..start + rows], fields: std::array::from_fn(cut) }
+    }
+}
+
+impl Stretch<'_> {
     /// Number of rows.
     pub fn len(&self) -> usize {
         self.replica.len()
@@ -144,28 +188,28 @@ impl Rows {
         self.fields[field as usize][row]
     }
 
-    /// A copy of some rows.
-    pub fn slice(&self, start: usize, rows: usize) -> Self {
-        let cut = |column: &Vec<f64>| column[start..start + rows].to_vec();
-        Self { replica: self.replica[start..start + rows].to_vec(), fields: self.fields.iter().map(cut).collect() }
+    /// Marks rows where some of these inputs differ from the row before.
+    pub fn mark_changes(&self, inputs: &[Input], changed: &mut [bool]) {
+        for &input in inputs {
+            mark_changes(changed, self.fields[input as usize], |value| value.to_bits());
+        }
     }
 
-    /// Rows whose replica or some of these inputs differ from the row before; the first row always does.
-    pub fn changes(&self, inputs: &[Input]) -> Vec<bool> {
-        let mut changed = vec![false; self.len()];
+    /// Marks the first row, and rows whose replica differs from that of the row before.
+    pub fn mark_replicas(&self, changed: &mut [bool]) {
         if let Some(first) = changed.first_mut() {
             *first = true;
         }
-        mark_changes(&mut changed, &self.replica, |value| u64::from(*value));
-        for &input in inputs {
-            mark_changes(&mut changed, &self.fields[input as usize], |value| value.to_bits());
-        }
-        changed
+        mark_changes(changed, self.replica, |value| u64::from(*value));
     }
 
-    /// KV pool of a row [tokens].
+    /// KV pool of a row [tokens]: as the engine reported it, else computed.
     pub fn kv_pool(&self, replica: &Replica, row: usize) -> f64 {
         let get = |field| self.at(field, row);
+        let reported = get(Input::KvCacheTokens);
+        if !reported.is_nan() {
+            return reported;
+        }
         replica.kv_pool_tokens(get(Input::MemoryBytes), get(Input::MemoryUtilization), get(Input::ReservedBytes))
     }
 
@@ -179,7 +223,7 @@ impl Rows {
                 let prefix = (self.at(Input::PrefixTokens, row) / BLOCK_TOKENS).floor() * BLOCK_TOKENS;
                 let shared = if self.at(Input::PrefixHitShare, row) > 0.0 { prefix } else { 0.0 };
                 let request = self.at(Input::Isl, row) + self.at(Input::Osl, row);
-                if kv_pool >= request + shared { Status::Ok } else { Status::DoesNotFit }
+                if kv_pool / replica.pools() >= request + shared { Status::Ok } else { Status::DoesNotFit }
             }
         }
     }
@@ -198,26 +242,53 @@ impl Rows {
     /// Whether SLOs, utilization cap and price lie where the formulas hold.
     pub fn goals_inside_model(&self, row: usize) -> bool {
         let get = |field| self.at(field, row);
-        let slos = [Input::SloTtft, Input::SloTpot, Input::SloE2e];
-        get(Input::UtilizationCap) > 0.0
-            && slos.iter().all(|&f| get(f).is_nan() || get(f) > 0.0)
-            && (get(Input::Price).is_nan() || get(Input::Price) >= 0.0)
+        let positive_or_absent = |value: f64| (value > 0.0) | value.is_nan();
+        let price = get(Input::Price);
+        (get(Input::UtilizationCap) > 0.0)
+            & positive_or_absent(get(Input::SloTtft))
+            & positive_or_absent(get(Input::SloTpot))
+            & positive_or_absent(get(Input::SloE2e))
+            & ((price >= 0.0) | price.is_nan())
     }
 }
 
 impl Columns {
-    /// Columns of zeros, to be written block by block.
+    /// Columns of zeros, to be written.
     pub fn zeroed(rows: usize) -> Self {
-        Self { fields: zeroed(ANSWERS, rows), status: vec![0; rows], binding: vec![0; rows], next: vec![0; rows] }
+        let fields = (0..ANSWERS).map(|_| vec![0.0; rows]).collect();
+        Self { fields, status: vec![0; rows], binding: vec![0; rows], next: vec![0; rows] }
     }
 
+    /// All cells.
+    pub fn cells(&mut self) -> Cells<'_> {
+        let mut fields = self.fields.iter_mut();
+        Cells {
+            fields: std::array::from_fn(|_| fields.next().map(Vec::as_mut_slice).unwrap_or_default()),
+            status: &mut self.status,
+            binding: &mut self.binding,
+            next: &mut self.next,
+        }
+    }
+}
+
+impl<'a> Cells<'a> {
     /// The cells of each block of at most `block` rows.
-    pub fn blocks(&mut self, block: usize) -> Vec<Cells<'_>> {
+    pub fn blocks(self, block: usize) -> Vec<Cells<'a>> {
         let codes = self.status.chunks_mut(block).zip(self.binding.chunks_mut(block)).zip(self.next.chunks_mut(block));
-        blocks_of(&mut self.fields, block)
+        blocks_of(self.fields, block)
             .into_iter()
             .zip(codes)
             .map(|(fields, ((status, binding), next))| Cells { fields, status, binding, next })
             .collect()
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.status.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.status.is_empty()
     }
 }

@@ -23,13 +23,13 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// None yet, on so many curves.
-    pub fn new(curves: usize) -> Self {
-        Self { pairs: Interner::default(), first: vec![NONE; curves], next: Vec::new(), last: ((NONE, 0), NONE) }
+    /// None yet, on so many curves, for so many rows.
+    pub fn new(curves: usize, rows: usize) -> Self {
+        Self { pairs: Interner::new(rows), first: vec![NONE; curves], next: Vec::new(), last: ((NONE, 0), NONE) }
     }
 
     /// The pair's number; a new one if it is not remembered.
-    pub fn number(&mut self, curve: u32, value: f64) -> u32 {
+    fn number(&mut self, curve: u32, value: f64) -> u32 {
         let bits = value.to_bits();
         if self.last.0 == (curve, bits) {
             return self.last.1;
@@ -41,6 +41,14 @@ impl Tasks {
         }
         self.last = ((curve, bits), number);
         number
+    }
+
+    /// The number of each row's pair; `NONE` where it has no curve or no value.
+    pub fn numbers(&mut self, curves: &[u32], values: &[f64]) -> Vec<u32> {
+        let number = |(&curve, &value): (&u32, &f64)| {
+            if curve == NONE || value.is_nan() { NONE } else { self.number(curve, value) }
+        };
+        curves.iter().zip(values).map(number).collect()
     }
 
     /// How many.

@@ -1,11 +1,26 @@
 //! Prefill work and the gated queue: TTFT of a request that has a seat (docs/model.md sections 3 and 6).
 
+use crate::attention::Prompt;
 use crate::real::{Dual, LaneMask, Lanes, Real};
-use crate::replica::BLOCK_TOKENS;
 use crate::step::StepCosts;
-use crate::workload::{PromptNode, Workload};
 
 type D = Dual<Lanes>;
+
+/// The GEMMs of eight replicas.
+pub struct Steps<'a> {
+    /// Their coefficients.
+    pub costs: &'a StepCosts<Lanes>,
+    /// Whether some of them have experts.
+    pub routed: bool,
+}
+
+impl Steps<'_> {
+    /// GEMM times of steps of `tokens` each, of which `rows` need logits [s].
+    #[inline(always)]
+    fn gemms<const N: usize>(&self, tokens: [D; N], rows: [D; N]) -> [D; N] {
+        self.costs.gemms(D::constant, self.routed, tokens, rows)
+    }
+}
 
 /// Sums over the prompt law of what prefill adds at one B.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +31,7 @@ pub struct PrefillWork {
     pub square: D,
     /// E[k], chunks of a prompt.
     pub chunks: Lanes,
-    /// E[h], h = KV tokens that a prefilling request holds, half a block included.
+    /// E[h], h = KV tokens that a prefilling request holds.
     pub held: Lanes,
     /// E[k·h].
     pub held_chunks: Lanes,
@@ -36,21 +51,13 @@ pub struct DecodeGemms {
 impl PrefillWork {
     /// Adds up the prompt law where `decoding` sequences decode and a request sees `seen`.
     #[inline(always)]
-    pub fn new(
-        costs: &StepCosts<Lanes>,
-        workload: &Workload,
-        budget: Lanes,
-        decoding: D,
-        seen: D,
-    ) -> (Self, DecodeGemms) {
-        let room = D::constant(budget) - taken(decoding);
-        let nodes = workload.nodes();
+    pub fn new(steps: &Steps, nodes: &[Prompt], longest: Lanes, room: D, decoding: D, seen: D) -> (Self, DecodeGemms) {
         let first = Cut::new(&nodes[0], room);
         let [step, own_step, with_first] =
-            costs.gemms(D::constant, [decoding, seen, decoding + first.last], [decoding, seen, decoding]);
-        let mut chunking = Chunking { costs, decoding, decode_gemms: step, full_chunk: D::constant(Lanes::splat(0.0)) };
-        if Lanes::any(room.value.less(workload.longest)) {
-            let [full] = costs.gemms(D::constant, [decoding + room], [decoding]);
+            steps.gemms([decoding, seen, decoding + first.last], [decoding, seen, decoding]);
+        let mut chunking = Chunking { steps, decoding, decode_gemms: step, full_chunk: D::constant(Lanes::splat(0.0)) };
+        if Lanes::any(room.value.less(longest)) {
+            let [full] = steps.gemms([decoding + room], [decoding]);
             chunking.full_chunk = full - step;
         }
         let mut work = Self::NONE;
@@ -76,22 +83,22 @@ impl PrefillWork {
 
     /// Adds some prompts, their GEMMs side by side.
     #[inline(always)]
-    fn add_cut<const N: usize>(&mut self, chunking: &Chunking, nodes: &[PromptNode; N], room: D) {
+    fn add_cut<const N: usize>(&mut self, chunking: &Chunking, nodes: &[Prompt; N], room: D) {
         let mut cuts = [Cut::new(&nodes[0], room); N];
         let mut tokens = [chunking.decoding; N];
         for i in 0..N {
             cuts[i] = Cut::new(&nodes[i], room);
             tokens[i] = chunking.decoding + cuts[i].last;
         }
-        let gemms = chunking.costs.gemms(D::constant, tokens, [chunking.decoding; N]);
+        let gemms = chunking.steps.gemms(tokens, [chunking.decoding; N]);
         for i in 0..N {
             self.add(&nodes[i], cuts[i].chunks, chunking.added(&nodes[i], &cuts[i], gemms[i]));
         }
     }
 
     #[inline(always)]
-    fn add(&mut self, node: &PromptNode, chunks: Lanes, added: D) {
-        let held = node.held + Lanes::splat(0.5 * BLOCK_TOKENS);
+    fn add(&mut self, node: &Prompt, chunks: Lanes, added: D) {
+        let held = node.held;
         let weighted = added.scale(node.weight);
         self.mean = self.mean + weighted;
         self.square = self.square + weighted * added;
@@ -119,7 +126,7 @@ struct Cut {
 
 impl Cut {
     #[inline(always)]
-    fn new(node: &PromptNode, room: D) -> Self {
+    fn new(node: &Prompt, room: D) -> Self {
         let chunks = whole_chunks(node.uncached, room.value);
         let last = D::constant(node.uncached) - room.scale(chunks - Lanes::splat(1.0));
         Self { chunks, last }
@@ -128,7 +135,7 @@ impl Cut {
 
 /// What the chunks of one B have in common.
 struct Chunking<'a> {
-    costs: &'a StepCosts<Lanes>,
+    steps: &'a Steps<'a>,
     decoding: D,
     decode_gemms: D,
     /// GEMM time that a full chunk adds to the step it rides on; zero where no prompt has one.
@@ -138,18 +145,9 @@ struct Chunking<'a> {
 impl Chunking<'_> {
     /// s(u, B), given the GEMM time of the step that carries the last chunk.
     #[inline(always)]
-    fn added(&self, node: &PromptNode, cut: &Cut, with_last: D) -> D {
-        let constant = self.costs.head_row + self.costs.per_token * node.uncached + self.attention(node);
+    fn added(&self, node: &Prompt, cut: &Cut, with_last: D) -> D {
         let full = self.full_chunk.scale(cut.chunks - Lanes::splat(1.0));
-        full.offset(constant) + (with_last - self.decode_gemms)
-    }
-
-    /// Prefill attention over all chunks: Σ c·(start + c/2) = x·u + u²/2, slower for short prompts.
-    #[inline(always)]
-    fn attention(&self, node: &PromptNode) -> Lanes {
-        let pairs = node.cached * node.uncached + Lanes::splat(0.5) * node.uncached * node.uncached;
-        let shortness = Lanes::splat(1.0) + self.costs.prefill_half_tokens / (node.cached + node.uncached);
-        self.costs.prefill_attention * pairs * shortness
+        full.offset(node.added) + (with_last - self.decode_gemms)
     }
 }
 
@@ -186,13 +184,13 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// `step` is T(B, 0), `left` is 1 − ρ.
+    /// `step` is T(B, 0), `left` is 1 − ρ, `others` the share of the population that an arrival meets.
     #[inline(always)]
-    pub fn new(decoding: D, rate: D, step: D, left: D, work: &PrefillWork, host: &HostLanes) -> Self {
+    pub fn new(decoding: D, rate: D, step: D, left: D, work: &PrefillWork, host: &HostLanes, others: Lanes) -> Self {
         let one = D::splat(1.0);
         let share = one - left;
         let iteration = step / left;
-        let seen = iteration + rate * work.square / (left * (one + share));
+        let seen = iteration + (rate * work.square).scale(others) / (left * (one + share));
         let riders = share * seen;
         let hold = |value: D| D::select(host.full, value, D::constant(host.held_ttft));
         let residence = hold(step.scale(work.chunks) + work.mean + riders);
@@ -203,7 +201,7 @@ impl Gate {
         );
         let prefilling = rate * residence;
         let running = decoding + prefilling;
-        let busy = one - (-running).exp();
+        let busy = one - (-running.scale(others)).exp();
         let wait = busy * (seen.scale(Lanes::splat(0.5)) + iteration.scale(host.async_scheduling));
         Self {
             prefilling,

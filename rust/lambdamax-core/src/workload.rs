@@ -16,6 +16,10 @@ const HERMITE: [(f64, f64); 8] = [
 ];
 /// Prompt nodes of a varying length.
 const VARYING: usize = 16;
+/// Nodes of a finely divided length, equally spaced in the normal quantile.
+const FINE_NODES: usize = 129;
+/// Standard deviations that they reach to either side.
+const FINE_REACH: f64 = 8.0;
 
 /// Lengths and prefix sharing as a point gives them, one value a lane.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +43,14 @@ pub struct Lengths {
 pub struct PromptNode {
     /// Share of requests.
     pub weight: Lanes,
+    /// Tokens, i.
+    pub prompt: Lanes,
     /// Tokens found in the cache, x.
     pub cached: Lanes,
     /// Tokens to prefill, u = i − x.
     pub uncached: Lanes,
-    /// KV tokens the request holds itself: i less what it shares with others.
-    pub held: Lanes,
+    /// Tokens of the cached that others hold too, y.
+    pub shared: Lanes,
 }
 
 /// Everything the solvers need of a workload.
@@ -65,10 +71,12 @@ pub struct Workload {
     pub mean_context: Lanes,
     /// Mean context of a request over its own decode [tokens].
     pub request_context: Lanes,
-    /// KV tokens that a decoding sequence holds itself.
-    pub held_context: Lanes,
+    /// ȳ: mean tokens of a prompt that others hold too.
+    pub mean_shared: Lanes,
     /// Shared prefix blocks, counted once [tokens].
     pub shared_prefix: Lanes,
+    prompt_cv: Lanes,
+    output_cv: Lanes,
 }
 
 fn whole_blocks(tokens: Lanes) -> Lanes {
@@ -77,19 +85,19 @@ fn whole_blocks(tokens: Lanes) -> Lanes {
 
 impl PromptNode {
     fn new(weight: Lanes, prompt: Lanes, cached: Lanes, shared: Lanes) -> Self {
-        Self { weight, cached, uncached: prompt - cached, held: prompt - shared }
+        Self { weight, prompt, cached, uncached: prompt - cached, shared }
     }
 }
 
-/// Quantile-like prompt lengths: (weight, length) of node `j`.
-struct PromptLaw {
+/// Nodes of one length: one if fixed, else those of a lognormal.
+struct LengthLaw {
     fixed: LaneMask,
     mean: Lanes,
     log_mean: Lanes,
     log_scale: Lanes,
 }
 
-impl PromptLaw {
+impl LengthLaw {
     #[inline(always)]
     fn new(mean: Lanes, cv: Lanes) -> Self {
         let variance = (Lanes::splat(1.0) + cv * cv).ln();
@@ -152,11 +160,39 @@ impl Workload {
             decode_tokens,
             mean_context,
             request_context: lengths.isl + half * lengths.osl,
-            held_context: mean_context,
+            mean_shared: Lanes::splat(0.0),
+            prompt_cv: lengths.isl_cv,
+            output_cv: lengths.osl_cv,
             shared_prefix: Lanes::splat(0.0),
         };
         workload.add_prompts(lengths);
         workload
+    }
+
+    /// (weight, length) of finely divided prompts in one lane, for what depends on where a prompt ends.
+    pub fn fine_prompts(&self, lane: usize) -> Vec<(f64, f64)> {
+        let (mean, cv) = (self.mean_prompt.0[lane], self.prompt_cv.0[lane]);
+        if cv <= 0.0 {
+            return vec![(1.0, mean)];
+        }
+        let variance = Real::ln(1.0 + cv * cv);
+        let (center, scale) = (Real::ln(mean) - 0.5 * variance, variance.sqrt());
+        let at = |k: usize| FINE_REACH * (2.0 * k as f64 / (FINE_NODES - 1) as f64 - 1.0);
+        let mut nodes: Vec<(f64, f64)> =
+            (0..FINE_NODES).map(|k| (Real::exp(-0.5 * at(k) * at(k)), Real::exp(center + scale * at(k)))).collect();
+        let total: f64 = nodes.iter().map(|node| node.0).sum();
+        nodes.iter_mut().for_each(|node| node.0 /= total);
+        nodes
+    }
+
+    /// (weight, length) of each class of outputs in one lane.
+    pub fn outputs(&self, lane: usize) -> Vec<(f64, f64)> {
+        let law = LengthLaw::new(self.mean_output, self.output_cv);
+        let of_lane = |j| {
+            let (weight, length): (Lanes, Lanes) = law.node(j);
+            (weight.0[lane], length.0[lane])
+        };
+        (0..law.count()).map(of_lane).filter(|node| node.0 > 0.0).collect()
     }
 
     /// The prompt classes in use.
@@ -167,7 +203,7 @@ impl Workload {
     #[inline(always)]
     fn add_prompts(&mut self, lengths: &Lengths) {
         let zero = Lanes::splat(0.0);
-        let law = PromptLaw::new(lengths.isl, lengths.isl_cv);
+        let law = LengthLaw::new(lengths.isl, lengths.isl_cv);
         let common = zero.less(lengths.prefix_tokens);
         let split = Lanes::any(common);
         let prefix = whole_blocks(lengths.prefix_tokens);
@@ -181,17 +217,17 @@ impl Workload {
             let cached = Lanes::select(common, prefix, own).min(most);
             let shared = Lanes::select(common, cached, zero);
             let hits = Lanes::select(common, weight * share, weight);
-            self.push(PromptNode::new(hits, prompt, cached, shared), shared);
+            self.push(PromptNode::new(hits, prompt, cached, shared));
             if split {
-                self.push(PromptNode::new(weight - hits, prompt, zero, zero), zero);
+                self.push(PromptNode::new(weight - hits, prompt, zero, zero));
             }
         }
     }
 
-    fn push(&mut self, node: PromptNode, shared: Lanes) {
+    fn push(&mut self, node: PromptNode) {
         self.nodes.push(node);
         self.longest = self.longest.max(node.uncached);
         self.mean_uncached = self.mean_uncached + node.weight * node.uncached;
-        self.held_context = self.held_context - node.weight * shared;
+        self.mean_shared = self.mean_shared + node.weight * node.shared;
     }
 }

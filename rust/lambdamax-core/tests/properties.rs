@@ -1,43 +1,57 @@
 //! Properties that hold at any point: monotone, scaling, within physics, finite, and independent of neighbours.
 
+use lambdamax_core::model::Block;
 use lambdamax_core::points::{Answer, INPUTS, Input, Status};
 use lambdamax_core::replica::Replica;
 use lambdamax_core::sweep::{solve_loads, solve_rows};
 use lambdamax_core::table::{Columns, Rows};
 use proptest::prelude::*;
 
-/// Facts of one replica; names as in `REPLICA_FIELDS`.
+/// What the layers of a model are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Dense,
+    Experts,
+    Latent,
+    Windowed,
+    Hybrid,
+}
+
+/// Facts of one replica; names as in `REPLICA_FIELDS` and `BLOCK_FIELDS`.
 #[derive(Clone, Debug)]
 struct Facts {
+    kind: Kind,
     layers: f64,
     kv_heads: f64,
     width: f64,
     bandwidth: f64,
     intensity: f64,
     tp: f64,
+    pp: f64,
+    dp: f64,
     exponent: f64,
     overhead: f64,
 }
 
+const HEADS: f64 = 64.0;
+const HEAD_DIM: f64 = 128.0;
+
 impl Facts {
     fn get(&self, name: &str) -> f64 {
         match name {
-            "layers" => self.layers,
-            "kv_heads" => self.kv_heads,
-            "attention_heads" => 64.0,
-            "head_dim" => 128.0,
             "hidden_size" => self.width,
-            "intermediate_size" => 3.5 * self.width,
-            "mlp_matrices" => 3.0,
             "vocab_size" => 128_000.0,
-            "weight_bits" => 16.0,
+            "mixer_bits" | "mlp_bits" | "expert_bits" | "head_bits" => 16.0,
             "kv_bytes_per_element" => 2.0,
             "accelerator_memory_bytes" => 1e13,
             "memory_bandwidth_bytes_per_s" => self.bandwidth,
-            "gemm_flops" | "attention_flops" => self.bandwidth * self.intensity,
+            "mixer_flops" | "mlp_flops" | "expert_flops" | "attention_flops" => self.bandwidth * self.intensity,
             "scaleup_bytes_per_s" => self.bandwidth / 7.0,
-            "scaleup_domain_size" => 8.0,
+            "scaleup_domain_size" => 64.0,
             "tp" => self.tp,
+            "pp" => self.pp,
+            "dp" => self.dp,
+            "ep" => 1.0,
             "default_max_num_seqs" => 1024.0,
             "default_max_num_batched_tokens" => 8192.0,
             "roofline_exponent" => self.exponent,
@@ -47,26 +61,65 @@ impl Facts {
             "host_latency_per_token_s" => self.overhead / 1000.0,
             name if name.ends_with("efficiency") => 0.8,
             "default_memory_utilization" => 0.9,
-            "async_scheduling" | "supported" => 1.0,
+            "async_scheduling" | "supported" | "kv_padding" | "weight_block" | "expert_load_imbalance" => 1.0,
             _ => 0.0,
         }
     }
 
+    /// One block of layers; `other` is the second of a model of two kinds.
+    fn block(&self, other: bool) -> Block {
+        let attention = self.width * HEADS * HEAD_DIM;
+        let routed = self.kind == Kind::Experts;
+        let latent = self.kind == Kind::Latent;
+        let recurrent = self.kind == Kind::Hybrid && other;
+        let get = |name: &'static str| match name {
+            "count" => self.layers / 2.0,
+            "mixer_split_params" => 2.0 * attention,
+            "mixer_kv_params" if !latent && !recurrent => 2.0 * self.width * self.kv_heads * HEAD_DIM,
+            "query_heads" => HEADS,
+            "kv_heads" if latent => 1.0,
+            "kv_heads" if !recurrent => self.kv_heads,
+            "kv_elements_per_token" if latent => 576.0,
+            "kv_elements_per_token" if !recurrent => 2.0 * self.kv_heads * HEAD_DIM,
+            "span_kind" if self.kind == Kind::Windowed && other => 1.0,
+            "span_tokens" => 1024.0,
+            "score_width" if !recurrent => 2.0 * HEADS * HEAD_DIM,
+            "decode_score_width" if latent => HEADS * 1088.0,
+            "decode_score_width" if !recurrent => 2.0 * HEADS * HEAD_DIM,
+            "state_bytes" if recurrent => 1e6,
+            "mlp_params" if !routed => 3.0 * self.width * 3.5 * self.width,
+            "mlp_width" if !routed => 3.5 * self.width,
+            "experts" if routed => 64.0,
+            "experts_per_token" if routed => 4.0,
+            "expert_params" if routed => 3.0 * self.width * 0.5 * self.width,
+            "expert_width" if routed => 0.5 * self.width,
+            "expert_hidden" if routed => self.width,
+            _ => 0.0,
+        };
+        Block::read(&get).expect("counts are in range")
+    }
+
     fn replica(&self) -> Replica {
-        Replica::read(&|name| self.get(name)).expect("facts are in range")
+        Replica::read(&|name| self.get(name), &[self.block(false), self.block(true)]).expect("facts are in range")
     }
 }
 
 fn facts() -> impl Strategy<Value = Facts> {
-    let shape = (8.0..120.0f64, prop::sample::select(vec![1.0, 8.0, 64.0]), prop::sample::select(vec![2048.0, 8192.0]));
-    let device = (1e12..8e12f64, 100.0..600.0f64, prop::sample::select(vec![1.0, 2.0, 4.0, 8.0]));
-    (shape, device, 1.0..1.7f64, 1e-5..2e-3f64).prop_map(|(shape, device, exponent, overhead)| Facts {
-        layers: shape.0.round(),
+    let kinds = vec![Kind::Dense, Kind::Experts, Kind::Latent, Kind::Windowed, Kind::Hybrid];
+    let shape = (4.0..60.0f64, prop::sample::select(vec![1.0, 8.0, 64.0]), prop::sample::select(vec![2048.0, 8192.0]));
+    let device = (1e12..8e12f64, 100.0..600.0f64);
+    let degrees = |most: usize| prop::sample::select(vec![1.0, 2.0, 4.0, 8.0][..most].to_vec());
+    let made = (prop::sample::select(kinds), shape, device, (degrees(4), degrees(2), degrees(2)));
+    (made, 1.0..1.7f64, 1e-5..2e-3f64).prop_map(|((kind, shape, device, (tp, pp, dp)), exponent, overhead)| Facts {
+        kind,
+        layers: 2.0 * shape.0.round(),
         kv_heads: shape.1,
         width: shape.2,
         bandwidth: device.0,
         intensity: device.1,
-        tp: device.2,
+        tp,
+        pp,
+        dp,
         exponent,
         overhead,
     })
@@ -99,7 +152,9 @@ fn rows(replica: &Replica, points: &[Point]) -> Rows {
 }
 
 fn solve(replica: &Replica, points: &[Point]) -> Columns {
-    solve_rows(std::slice::from_ref(replica), &rows(replica, points))
+    let mut columns = Columns::zeroed(points.len());
+    solve_rows(std::slice::from_ref(replica), &rows(replica, points), columns.cells());
+    columns
 }
 
 fn is_ok(columns: &Columns, row: usize) -> bool {
@@ -160,10 +215,12 @@ proptest! {
         let given = |input: Input| point.iter().find(|&&(known, _)| known == input).map_or(0.0, |&(_, value)| value);
         let tokens = given(Input::Isl) + given(Input::Osl) - 1.0;
         let flops = get(Answer::MaxRate) * 2.0 * replica.layer_matmul_params * tokens;
-        prop_assert!(flops <= replica.accelerator.gemm_flops * replica.gpus);
+        prop_assert!(flops <= replica.gemm_flops * replica.gpus);
         prop_assert!(get(Answer::TpotTokenMean) >= get(Answer::TpotFloor));
-        let context = given(Input::Isl) + 0.5;
-        let read = replica.weight_read_bytes + get(Answer::Decoding) * context * replica.kv_bytes_per_token_rank;
+        let window = if facts.kind == Kind::Windowed { 0.5 } else { 1.0 };
+        let context = window * (given(Input::Isl) + 0.5);
+        let of_slot = get(Answer::Decoding) / replica.slots * context * replica.kv_bytes_per_token_rank * facts.pp;
+        let read = replica.weight_read_bytes + of_slot;
         prop_assert!(read / get(Answer::TpotTokenMean) <= replica.accelerator.bandwidth);
     }
 

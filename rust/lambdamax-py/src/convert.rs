@@ -1,13 +1,19 @@
 //! Arrays and dicts ↔ the core's tables, and its errors → ValueError.
 
+use std::collections::HashMap;
+
 use lambdamax_core::error::CoreError;
-use lambdamax_core::points::{ANSWER_FIELDS, POINT_FIELDS};
+use lambdamax_core::model::{BLOCK_FIELDS, Block};
+use lambdamax_core::points::POINT_FIELDS;
 use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
-use lambdamax_core::table::Columns;
-use numpy::{PyArray1, PyReadonlyArray1};
+use lambdamax_core::table::Cells;
+use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray2};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
+/// Columns of codes among the answers of a point.
+pub const CODES: [&str; 3] = ["status", "binding_limit", "next_limit"];
 
 /// The core's refusal as a ValueError.
 pub fn bad_call(error: CoreError) -> PyErr {
@@ -43,24 +49,50 @@ pub fn point_columns(columns: &Bound<'_, PyDict>, rows: usize, also: &[&str]) ->
     POINT_FIELDS.iter().map(|name| column(columns, name, rows)).collect()
 }
 
-/// The replica table.
-pub fn replicas(columns: &Bound<'_, PyDict>) -> PyResult<Vec<Replica>> {
-    let mut fields: Vec<(&'static str, Vec<f64>)> = Vec::with_capacity(REPLICA_FIELDS.len());
-    for &name in REPLICA_FIELDS {
-        let value = columns.get_item(name)?.ok_or_else(|| bad_call(CoreError::Missing { name: name.into() }))?;
-        let array: PyReadonlyArray1<'_, f64> = value.extract()?;
-        fields.push((name, array.as_slice()?.to_vec()));
+/// Float columns by name, all of one length.
+struct Facts {
+    columns: Vec<(&'static str, Vec<f64>)>,
+    rows: usize,
+}
+
+impl Facts {
+    fn new(columns: &Bound<'_, PyDict>, names: &[&'static str]) -> PyResult<Self> {
+        let mut fields: Vec<(&'static str, Vec<f64>)> = Vec::with_capacity(names.len());
+        for &name in names {
+            let value = columns.get_item(name)?.ok_or_else(|| bad_call(CoreError::Missing { name: name.into() }))?;
+            let array: PyReadonlyArray1<'_, f64> = value.extract()?;
+            fields.push((name, array.as_slice()?.to_vec()));
+        }
+        let rows = fields[0].1.len();
+        for (name, values) in &fields {
+            check_length(name, values.len(), rows)?;
+        }
+        Ok(Self { columns: fields, rows })
     }
-    let rows = fields[0].1.len();
-    for (name, values) in &fields {
-        check_length(name, values.len(), rows)?;
+
+    fn at(&self, name: &'static str, row: usize) -> f64 {
+        self.columns.iter().find(|column| column.0 == name).map_or(f64::NAN, |column| column.1[row])
     }
-    let read = |row: usize| {
-        let get =
-            |name: &'static str| fields.iter().find(|field| field.0 == name).map_or(f64::NAN, |field| field.1[row]);
-        Replica::read(&get).map_err(|source| bad_call(CoreError::Row { row, source: Box::new(source) }))
-    };
-    (0..rows).map(read).collect()
+
+    /// What `read` makes of each row; an error names the row.
+    fn read<T>(&self, read: impl Fn(usize) -> Result<T, CoreError>) -> PyResult<Vec<T>> {
+        let named = |row| read(row).map_err(|source| bad_call(CoreError::Row { row, source: Box::new(source) }));
+        (0..self.rows).map(named).collect()
+    }
+}
+
+/// The replica table, and the blocks of layers of its models.
+pub fn replicas(columns: &Bound<'_, PyDict>, blocks: &Bound<'_, PyDict>) -> PyResult<Vec<Replica>> {
+    let blocks = Facts::new(blocks, BLOCK_FIELDS)?;
+    let mut of_model: HashMap<u64, Vec<Block>> = HashMap::new();
+    for (row, block) in blocks.read(|row| Block::read(&|name| blocks.at(name, row)))?.into_iter().enumerate() {
+        of_model.entry(blocks.at("model", row).to_bits()).or_default().push(block);
+    }
+    let rows = Facts::new(columns, REPLICA_FIELDS)?;
+    rows.read(|row| {
+        let layers = of_model.get(&rows.at("model", row).to_bits()).map_or(&[][..], Vec::as_slice);
+        Replica::read(&|name| rows.at(name, row), layers)
+    })
 }
 
 /// Runs on a pool of that many threads; 0 is the process's own pool.
@@ -74,6 +106,50 @@ pub fn on_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T
     }
 }
 
+/// Columns of one type in one array, a column a row of it: memory taken at once comes in large pages, many times faster than page
+/// by page for each column.
+pub struct Table<'py, T> {
+    array: Bound<'py, PyArray2<T>>,
+    names: Vec<String>,
+}
+
+impl<'py, T: Element> Table<'py, T> {
+    /// Zeros.
+    pub fn new<'a>(py: Python<'py>, names: impl IntoIterator<Item = &'a str>, rows: usize) -> Self {
+        let names: Vec<String> = names.into_iter().map(String::from).collect();
+        Self { array: PyArray2::zeros(py, [names.len(), rows], false), names }
+    }
+
+    /// All cells, column after column, to be written.
+    pub fn cells(&self) -> PyReadwriteArray2<'py, T> {
+        self.array.readwrite()
+    }
+
+    /// Puts the columns under their names.
+    pub fn put(&self, out: &Bound<'py, PyDict>) -> PyResult<()> {
+        for (place, name) in self.names.iter().enumerate() {
+            out.set_item(name, self.array.get_item(place)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// The first columns of a table's cells; the rest stay in `cells`.
+pub fn take_columns<'a, T, const N: usize>(cells: &mut &'a mut [T], rows: usize) -> [&'a mut [T]; N] {
+    std::array::from_fn(|_| {
+        let (column, rest) = std::mem::take(cells).split_at_mut(rows);
+        *cells = rest;
+        column
+    })
+}
+
+/// The cells of answers, from those of tables of `ANSWER_FIELDS` and `CODES`.
+pub fn answer_cells<'a>(mut floats: &'a mut [f64], mut codes: &'a mut [u8], rows: usize) -> Cells<'a> {
+    let fields = take_columns(&mut floats, rows);
+    let [status, binding, next] = take_columns(&mut codes, rows);
+    Cells { fields, status, binding, next }
+}
+
 /// A column of codes.
 pub fn codes(py: Python<'_>, values: Vec<u8>) -> Bound<'_, PyArray1<u8>> {
     PyArray1::from_vec(py, values)
@@ -85,14 +161,6 @@ pub fn put_columns(out: &Bound<'_, PyDict>, names: &[&str], columns: Vec<Vec<f64
         out.set_item(name, PyArray1::from_vec(out.py(), column))?;
     }
     Ok(())
-}
-
-/// Answers and codes.
-pub fn put_answers(out: &Bound<'_, PyDict>, columns: Columns) -> PyResult<()> {
-    put_columns(out, ANSWER_FIELDS, columns.fields)?;
-    out.set_item("status", codes(out.py(), columns.status))?;
-    out.set_item("binding_limit", codes(out.py(), columns.binding))?;
-    out.set_item("next_limit", codes(out.py(), columns.next))
 }
 
 /// Named floats.

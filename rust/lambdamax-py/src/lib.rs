@@ -10,10 +10,11 @@ mod _engine {
     use lambdamax_core::capacity::LIMIT_NAMES;
     use lambdamax_core::grid::{Axis, Grid};
     use lambdamax_core::load::{LOAD_FIELDS, LOAD_STATUS_NAMES};
+    use lambdamax_core::model::BLOCK_FIELDS;
     use lambdamax_core::one_number::{Measured, one_number as core_one_number};
     use lambdamax_core::points::{ANSWER_FIELDS, POINT_FIELDS, STATUS_NAMES};
     use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
-    use lambdamax_core::sweep::{GridSweep, PRICE_AXES, REPLICA_AXES, solve_loads, solve_rows};
+    use lambdamax_core::sweep::{GridCells, GridSweep, PRICE_AXES, REPLICA_AXES, solve_loads, solve_rows};
     use lambdamax_core::table::Rows;
     use numpy::{PyArray1, PyReadonlyArray1};
     use pyo3::exceptions::PyIndexError;
@@ -21,15 +22,17 @@ mod _engine {
     use pyo3::types::{PyDict, PyTuple};
 
     use crate::convert::{
-        bad_call, codes, column, floats, on_threads, point_columns, put_answers, put_columns, replicas,
+        CODES, Table, answer_cells, bad_call, codes, column, floats, on_threads, point_columns, put_columns, replicas,
+        take_columns,
     };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        let names: [(&str, &[&str]); 6] = [
+        let names: [(&str, &[&str]); 7] = [
             ("REPLICA_FIELDS", REPLICA_FIELDS),
+            ("BLOCK_FIELDS", BLOCK_FIELDS),
             ("POINT_FIELDS", POINT_FIELDS),
             ("ANSWER_FIELDS", ANSWER_FIELDS),
             ("LOAD_FIELDS", LOAD_FIELDS),
@@ -58,10 +61,11 @@ mod _engine {
 
     #[pymethods]
     impl Replicas {
-        /// Takes one float64 array for each name in REPLICA_FIELDS; raises ValueError naming row, field and value.
+        /// Takes one float64 array for each name in REPLICA_FIELDS, and for each in BLOCK_FIELDS; raises ValueError naming row,
+        /// field and value.
         #[new]
-        fn new(columns: &Bound<'_, PyDict>) -> PyResult<Self> {
-            Ok(Self { rows: replicas(columns)? })
+        fn new(columns: &Bound<'_, PyDict>, blocks: &Bound<'_, PyDict>) -> PyResult<Self> {
+            Ok(Self { rows: replicas(columns, blocks)? })
         }
 
         fn __len__(&self) -> usize {
@@ -72,13 +76,16 @@ mod _engine {
         fn facts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
             let out = PyDict::new(py);
             type Fact = fn(&Replica) -> f64;
-            let facts: [(&str, Fact); 9] = [
+            let facts: [(&str, Fact); 12] = [
                 ("weight_bytes", |r| r.weight_bytes),
                 ("weight_shard_bytes", |r| r.weight_shard_bytes),
                 ("weight_read_bytes", |r| r.weight_read_bytes),
                 ("kv_bytes_per_token", |r| r.kv_bytes_per_token),
                 ("kv_bytes_per_token_rank", |r| r.kv_bytes_per_token_rank),
+                ("state_bytes", |r| r.state_bytes),
+                ("slots", |r| r.slots),
                 ("total_params", |r| r.total_params),
+                ("active_params", |r| r.active_params),
                 ("layer_matmul_params", |r| r.layer_matmul_params),
                 ("head_params", |r| r.head_params),
                 ("tpot_floor_s", |r| r.tpot_floor_s),
@@ -103,12 +110,15 @@ mod _engine {
         let replica = replica.as_slice()?.to_vec();
         let fields = point_columns(points, replica.len(), &[])?;
         let table = &replicas.rows;
-        let columns = py.detach(|| {
-            let rows = Rows::new(table, replica, fields)?;
-            Ok(on_threads(threads, || solve_rows(table, &rows)))
-        });
+        let rows = py.detach(|| Rows::new(table, replica, fields)).map_err(bad_call)?;
+        let answers = Table::new(py, ANSWER_FIELDS.iter().copied(), rows.len());
+        let codes = Table::new(py, CODES, rows.len());
+        let (mut floats, mut names) = (answers.cells(), codes.cells());
+        let cells = answer_cells(floats.as_slice_mut()?, names.as_slice_mut()?, rows.len());
+        py.detach(|| on_threads(threads, || solve_rows(table, &rows, cells)));
         let out = PyDict::new(py);
-        put_answers(&out, columns.map_err(bad_call)?)?;
+        answers.put(&out)?;
+        codes.put(&out)?;
         Ok(out)
     }
 
@@ -131,16 +141,29 @@ mod _engine {
         let grid = Grid::new(grid_axes).map_err(bad_call)?;
         let prices = prices.as_slice()?.to_vec();
         let table = &replicas.rows;
-        let out = PyDict::new(py);
         let sweep = GridSweep::new(table, grid, &prices).map_err(bad_call)?;
-        let solved = py.detach(|| on_threads(threads, || sweep.solve(start, stop))).map_err(bad_call)?;
-        for (axis, found) in sweep.grid.axes().iter().enumerate() {
-            if !POINT_FIELDS.contains(&found.name.as_str()) {
-                out.set_item(&found.name, PyArray1::from_vec(py, sweep.codes(axis, start, stop)))?;
+        let rows = sweep.rows(start, stop).map_err(bad_call)?;
+        let names = || sweep.grid.axes().iter().map(|axis| axis.name.as_str()).enumerate();
+        let texts: Vec<(usize, &str)> = names().filter(|(_, name)| !POINT_FIELDS.contains(name)).collect();
+        let places = Table::new(py, texts.iter().map(|&(_, name)| name), rows);
+        let numbers = Table::new(py, POINT_FIELDS.iter().chain(ANSWER_FIELDS).copied(), rows);
+        let codes = Table::new(py, CODES, rows);
+        let (mut positions, mut floats, mut answers) = (places.cells(), numbers.cells(), codes.cells());
+        let mut floats = floats.as_slice_mut()?;
+        let inputs = take_columns(&mut floats, rows);
+        let cells = GridCells { inputs, answers: answer_cells(floats, answers.as_slice_mut()?, rows) };
+        let positions = positions.as_slice_mut()?;
+        let work = || {
+            for ((axis, _), cells) in texts.iter().zip(positions.chunks_exact_mut(rows.max(1))) {
+                sweep.codes(*axis, start, cells);
             }
-        }
-        put_columns(&out, POINT_FIELDS, solved.inputs)?;
-        put_answers(&out, solved.answers)?;
+            sweep.solve(start, cells)
+        };
+        py.detach(|| on_threads(threads, work)).map_err(bad_call)?;
+        let out = PyDict::new(py);
+        places.put(&out)?;
+        numbers.put(&out)?;
+        codes.put(&out)?;
         Ok(out)
     }
 
