@@ -9,14 +9,14 @@ import pytest
 from lambdamax import _engine
 from reference import batch, loads, solver
 from reference.curve import curve
-from reference.examples import POINT, REPLICA
+from reference.examples import BLOCKS, POINT, REPLICA
 from reference.one_number import Measured, in_flight_at, one_number, rate_at_kv, rate_at_tpot, tpot_at
 from reference.points import Case
 from reference.shard import kv_pool_tokens, shard
 from reference.step import step
 from reference.workload import workload
 
-PART = shard(REPLICA)
+PART = shard(REPLICA, BLOCKS)
 MEASURED = Measured(
     weight_bytes=PART.weight_shard_bytes,
     kv_bytes_per_token=PART.kv_bytes_per_token_rank,
@@ -83,18 +83,18 @@ def test_twice_the_output_grows_by_more_than_twice() -> None:
 
 def test_the_ratio_profile_is_the_chain_with_blocks_and_prompts_counted() -> None:
     row = REPLICA | {"kind": 1, "measured_over_floor_ratio": MEASURED.ratio, "ttft_s": 0.5}
-    answer = loads.load(row, POINT | {"rate_rps": 10})
+    answer = loads.load(row, BLOCKS, POINT | {"rate_rps": 10})
     assert answer["tpot_mean_s"] == pytest.approx(0.025, rel=1e-12)
     assert answer["in_flight"] == pytest.approx(79.75, rel=1e-12)
     assert answer["kv_in_flight_tokens"] == pytest.approx(74.75 * 1658 + 5 * 1508, rel=1e-12)
-    capacity = solver.solve(row, POINT | {"slo_tpot_s": 0.030, "max_num_seqs": 1e6})
+    capacity = solver.solve(row, BLOCKS, POINT | {"slo_tpot_s": 0.030, "max_num_seqs": 1e6})
     assert capacity["rate_at_tpot_rps"] == pytest.approx(rate_at_tpot(MEASURED, 0.030), rel=1e-12)
     assert capacity["rate_at_kv_rps"] == pytest.approx(rate_at_kv(MEASURED), rel=0.01)
     assert in_flight_at(MEASURED, rate_at_kv(MEASURED)) * 1650 == pytest.approx(MEASURED.pool_tokens, rel=1e-12)
 
 
 def test_the_engine_has_the_same_chain() -> None:
-    row = batch.replicas([Case(REPLICA, POINT, "example A")])
+    row = batch.replicas([Case(REPLICA, tuple(BLOCKS), POINT, "example A")])
     answer = _engine.one_number(
         row,
         0,
@@ -114,12 +114,12 @@ def test_the_engine_has_the_same_chain() -> None:
 
 
 def test_the_full_model_says_what_the_chain_hides() -> None:
-    answer = solver.solve(REPLICA, POINT | {"slo_tpot_s": 0.030})
+    answer = solver.solve(REPLICA, BLOCKS, POINT | {"slo_tpot_s": 0.030})
     assert answer["binding_limit"] == "tpot_slo"
     assert answer["rate_at_compute_rps"] == pytest.approx(8, abs=1)
     assert answer["rate_at_tpot_rps"] == pytest.approx(4, abs=0.5)
-    assert loads.load(REPLICA, POINT | {"rate_rps": 10})["status"] == "unstable"
-    larger = solver.solve(REPLICA, POINT | {"utilization_cap": 1.0, "memory_bytes": 200e9, "max_num_seqs": 1e4})
+    assert loads.load(REPLICA, BLOCKS, POINT | {"rate_rps": 10})["status"] == "unstable"
+    larger = solver.solve(REPLICA, BLOCKS, POINT | {"utilization_cap": 1.0, "memory_bytes": 200e9, "max_num_seqs": 1e4})
     assert larger["binding_limit"] == "compute"
 
 
@@ -159,7 +159,7 @@ def test_the_full_model_to_forty_digits() -> None:
     busy = 1 - mp.exp(-(b + rate(b) * admitted))
     ttft = busy * (seen / 2 + iteration) + admitted + mp.mpf("0.01") + mp.mpf("1e-6") * 1500
 
-    answer = solver.solve(REPLICA, POINT | {"slo_tpot_s": 0.030})
+    answer = solver.solve(REPLICA, BLOCKS, POINT | {"slo_tpot_s": 0.030})
     assert answer["max_rate_rps"] == pytest.approx(float(rate(b)), rel=1e-12)
     assert answer["decoding"] == pytest.approx(float(b), rel=1e-12)
     assert answer["ttft_mean_s"] == pytest.approx(float(ttft), rel=1e-12)
@@ -170,7 +170,7 @@ def test_the_full_model_to_forty_digits() -> None:
 
 def test_prefix_caching_holds_the_shared_blocks_once() -> None:
     plain, shared = (
-        curve(REPLICA, step(REPLICA, PART), workload(REPLICA, POINT | prefix)).at(np.array([40.0]))
+        curve(REPLICA, PART, step(REPLICA, BLOCKS, PART), workload(REPLICA, POINT | prefix)).at(np.array([40.0]))
         for prefix in ({}, {"prefix_tokens": 1000, "prefix_hit_share": 0.5})
     )
     prefilling = float(shared.running[0] - 40.0)
@@ -196,5 +196,12 @@ def test_a_hit_holds_992_tokens_less() -> None:
 
 @pytest.mark.parametrize(("layers", "kv_heads", "expected"), [(80, 8, 327_680), (32, 8, 131_072), (64, 8, 262_144)])
 def test_kv_bytes_per_token(layers: int, kv_heads: int, expected: int) -> None:
-    row = REPLICA | {"layers": layers, "kv_heads": kv_heads}
-    assert shard(row).kv_bytes_per_token == expected
+    block = BLOCKS[0] | {"count": layers, "kv_heads": kv_heads, "kv_elements_per_token": 2 * kv_heads * 128}
+    assert shard(REPLICA, [block]).kv_bytes_per_token == expected
+    assert shard(REPLICA, [block] * 2).kv_bytes_per_token == 2 * expected
+
+
+def test_a_latent_is_cached_once_on_every_rank() -> None:
+    latent = {"count": 61, "kv_heads": 1, "query_heads": 128, "kv_elements_per_token": 512 + 64}
+    part = shard(REPLICA, [BLOCKS[0] | latent])
+    assert part.kv_bytes_per_token == part.kv_bytes_per_token_rank == 70_272
