@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 
 from lambdamax import _engine
-from lambdamax.catalog import ReplicaRow, load_catalog
+from lambdamax.catalog import load_catalog
+from lambdamax.replicas import Deployment, ReplicaRow
 from rivals import with_numpy
-from rivals.coefficients import COEFFICIENTS, Floats, coefficients
+from rivals.coefficients import COEFFICIENTS, RESERVED_BYTES, Floats, coefficients
 from rivals.points import Points, SharedGrid
 
 MODELS: Final = ("llama-3.1-8b-instruct", "qwen3-14b", "mistral-small-24b-instruct-2501", "llama-3.3-70b-instruct")
@@ -30,7 +31,7 @@ def random_points(count: int, *, seed: int, varying: bool) -> Points:
     """
     random = np.random.Generator(np.random.PCG64(seed))
     rows = _fitting_rows()
-    pools = np.array([coefficients(row.fields)[POOL] for row in rows])
+    pools = np.array([coefficients(row)[POOL] for row in rows])
     replica = random.integers(len(rows), size=count).astype(np.uint32)
     longest = np.minimum(32768.0, pools[replica] / 2)
     isl = np.round(np.exp(random.uniform(np.log(64.0), np.log(longest))))
@@ -41,6 +42,7 @@ def random_points(count: int, *, seed: int, varying: bool) -> Points:
     fields["max_num_seqs"] = np.round(_log_uniform(random, 8.0, 1024.0, count))
     fields["max_num_batched_tokens"] = random.choice(BUDGETS, count)
     fields["utilization_cap"] = np.minimum(1.0, random.uniform(0.6, 1.2, count))
+    fields["reserved_bytes"] = np.full(count, RESERVED_BYTES)
     fields["usd_per_accelerator_hour"] = random.uniform(1.0, 8.0, count)
     points = Points(rows, replica, fields)
     for name, idle in zip(SLOS, with_numpy.idle(points), strict=True):
@@ -52,8 +54,11 @@ def _fitting_rows() -> tuple[ReplicaRow, ...]:
     """Replicas of all models, devices, TP and dtypes that exist and hold some requests."""
     catalog = load_catalog()
     combinations = product(MODELS, GPUS, TP, DTYPES)
-    rows = [catalog.replica(model, gpu, tp, *dtypes, "vllm", "default") for model, gpu, tp, dtypes in combinations]
-    return tuple(row for row in rows if row.unsupported is None and coefficients(row.fields)[POOL] >= SMALLEST_POOL)
+    rows = [
+        catalog.replica(Deployment(model, gpu, tp, weight_dtype=weights, kv_dtype=kv))
+        for model, gpu, tp, (weights, kv) in combinations
+    ]
+    return tuple(row for row in rows if row.unsupported is None and coefficients(row)[POOL] >= SMALLEST_POOL)
 
 
 def _log_uniform(random: np.random.Generator, low: float, high: float, count: int) -> Floats:
@@ -65,9 +70,7 @@ def shared_grid(isl_count: int, osl_count: int, *, cv: float = 0.0) -> SharedGri
     gpus, dtypes = ("h100-sxm", "h200-sxm", "b200-sxm", "mi300x"), ("bf16", "fp8")
     catalog = load_catalog()
     combinations = list(product(gpus, TP, dtypes))
-    rows = tuple(
-        catalog.replica(MODELS[0], gpu, tp, dtype, "bf16", "vllm", "default") for gpu, tp, dtype in combinations
-    )
+    rows = tuple(catalog.replica(Deployment(MODELS[0], gpu, tp, weight_dtype=dtype)) for gpu, tp, dtype in combinations)
     isl, osl = np.round(np.geomspace(128, 16384, isl_count)), np.round(np.geomspace(32, 2048, osl_count))
     slos = {
         "slo_ttft_s": np.array([0.25, 0.5, 1.0, 2.0]),
@@ -78,8 +81,10 @@ def shared_grid(isl_count: int, osl_count: int, *, cv: float = 0.0) -> SharedGri
     one = np.zeros(1)
     axes = (
         *(("model", one), ("gpu", np.zeros(len(gpus))), ("tp", np.array(TP, dtype=np.float64))),
+        *(("pp", one + 1), ("dp", one + 1), ("ep", one + 1)),
         *(("weight_dtype", np.zeros(len(dtypes))), ("kv_dtype", one), ("engine", one), ("profile", one)),
         *(("isl_tokens", isl), ("osl_tokens", osl), ("isl_cv", one + cv), ("osl_cv", one + cv)),
+        ("reserved_bytes", one + RESERVED_BYTES),
         *slos.items(),
         *(("price_plan", one), ("provider", one)),
     )
@@ -93,6 +98,7 @@ def _curves(rows: tuple[ReplicaRow, ...], isl: Floats, osl: Floats, cv: float, p
     fields = {name: np.full(len(replica), np.nan) for name in _engine.POINT_FIELDS}
     fields |= {"isl_tokens": prompt, "osl_tokens": output}
     fields |= {"isl_cv": np.full(len(replica), cv), "osl_cv": np.full(len(replica), cv)}
+    fields["reserved_bytes"] = np.full(len(replica), RESERVED_BYTES)
     for name in ("max_num_seqs", "max_num_batched_tokens"):
         fields[name] = np.array([row.fields[f"default_{name}"] for row in rows])[replica]
     fields["usd_per_accelerator_hour"] = prices[replica]

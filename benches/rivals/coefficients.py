@@ -9,11 +9,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from lambdamax.replicas import ReplicaRow
+
 Floats = NDArray[np.float64]
 Fields = Mapping[str, float]
 
 BLOCK: Final = 16.0
 SIXTEEN_BIT: Final = 2.0
+# Given with every point, so that a rival's pool does not depend on its seats and budget.
+RESERVED_BYTES: Final = 5e9
 COEFFICIENTS: Final = (
     "weights_s",  # w
     "layer_s",  # projections and MLP, per token
@@ -35,24 +39,27 @@ COEFFICIENTS: Final = (
 )
 
 
-def coefficients(fields: Fields) -> Floats:
-    """The row of a replica with a profile of kind `full`, in the order of COEFFICIENTS."""
-    shard = _shard(fields)
+def coefficients(row: ReplicaRow) -> Floats:
+    """The row of a dense model of equal layers, tensor-parallel, with a profile of kind `full`; as COEFFICIENTS."""
+    fields, (block,) = row.fields, row.blocks
+    shard = _shard(fields, block)
     bandwidth = fields["memory_bandwidth_bytes_per_s"]
-    flops = fields["gemm_flops_efficiency"] * fields["gemm_flops"]
-    latency, link = _all_reduce(fields)
-    width = fields["layers"] * fields["attention_heads"] * fields["head_dim"] / fields["tp"]
+    efficiency = fields["gemm_flops_efficiency"]
+    latency, link = _all_reduce(fields, block)
     attention_flops = fields["prefill_attention_flops_efficiency"] * fields["attention_flops"]
+    reading_s = shard["kv_bytes"] / (fields["attention_bandwidth_efficiency"] * bandwidth)
+    pair_s = 2 * block["count"] * block["score_width"] / fields["tp"] / attention_flops
+    mixers_s, mlps_s = (shard[f"{part}_params"] / fields[f"{part}_flops"] for part in ("mixer", "mlp"))
     found = {
         "weights_s": shard["read_bytes"] / (fields["gemm_bandwidth_efficiency"] * bandwidth),
-        "layer_s": 2 * shard["layer_params"] / flops,
-        "head_s": 2 * shard["head_params"] / flops,
+        "layer_s": 2 * (mixers_s + mlps_s) / efficiency,
+        "head_s": 2 * shard["head_params"] / (efficiency * fields["attention_flops"]),
         "exponent": fields["roofline_exponent"],
-        "fixed_s": fields["step_overhead_s"] + fields["layers"] * fields["layer_floor_s"] + latency,
+        "fixed_s": fields["step_overhead_s"] + block["count"] * fields["layer_floor_s"] + latency,
         "sequence_s": fields["sequence_overhead_s"] + link,
-        "kappa_s": shard["kv_bytes"] / (fields["attention_bandwidth_efficiency"] * bandwidth),
+        "kappa_s": max(reading_s, pair_s),
         "link_s": link,
-        "attention_s": 4 * width / attention_flops,
+        "attention_s": pair_s,
         "half_tokens": fields["prefill_attention_half_tokens"],
         "host_s": fields["host_latency_s"],
         "host_token_s": fields["host_latency_per_token_s"],
@@ -65,44 +72,45 @@ def coefficients(fields: Fields) -> Floats:
     return np.array([found[name] for name in COEFFICIENTS])
 
 
-def _shard(fields: Fields) -> dict[str, float]:
+def _shard(fields: Fields, block: Fields) -> dict[str, float]:
     """Parameters and bytes of one rank, and of the whole checkpoint."""
-    layers, hidden, kv_heads, tp = (fields[name] for name in ("layers", "hidden_size", "kv_heads", "tp"))
-    query_output = layers * 2 * hidden * fields["attention_heads"] * fields["head_dim"]
-    key_value = layers * 2 * hidden * kv_heads * fields["head_dim"]
-    mlp = layers * fields["mlp_matrices"] * hidden * fields["intermediate_size"]
-    vectors = layers * fields["layer_vector_params"] + fields["final_norm_params"]
-    embedding = fields["vocab_size"] * hidden
+    layers, tp, kv_heads = block["count"], fields["tp"], block["kv_heads"]
+    split, key_value, mlp = (layers * block[f"{part}_params"] for part in ("mixer_split", "mixer_kv", "mlp"))
+    sixteen = SIXTEEN_BIT * (layers * block["vector_params"] + fields["final_norm_params"])
+    embedding = fields["vocab_size"] * fields["hidden_size"]
     own_head = 0.0 if fields["tied_embeddings"] else embedding
-    per_param = fields["weight_bits"] / 8
-    layer_params = (query_output + mlp) / tp + key_value / min(tp, kv_heads)
-    read = per_param * layer_params + SIXTEEN_BIT * (vectors + embedding / tp)
-    whole = per_param * (query_output + key_value + mlp) + SIXTEEN_BIT * (vectors + embedding + own_head)
-    kv_element = 2 * layers * fields["head_dim"] * fields["kv_bytes_per_element"]
+    mixer_bytes, mlp_bytes = fields["mixer_bits"] / 8, fields["mlp_bits"] / 8
+    mixer_rank = split / tp + key_value / min(tp, kv_heads)
+    read = mixer_bytes * mixer_rank + mlp_bytes * mlp / tp + sixteen + SIXTEEN_BIT * embedding / tp
+    whole = mixer_bytes * (split + key_value) + mlp_bytes * mlp + sixteen + SIXTEEN_BIT * (embedding + own_head)
+    cached = layers * block["kv_elements_per_token"] * fields["kv_bytes_per_element"]
     return {
-        "layer_params": layer_params,
+        "mixer_params": mixer_rank,
+        "mlp_params": mlp / tp,
         "head_params": embedding / tp,
         "read_bytes": read,
         "rank_bytes": read + SIXTEEN_BIT * own_head / tp,
         "whole_bytes": whole,
-        "kv_bytes": kv_element * max(kv_heads / tp, 1.0),
+        "kv_bytes": cached / min(tp, kv_heads),
     }
 
 
 def _pool_tokens(fields: Fields, shard: Mapping[str, float]) -> float:
     memory = fields["accelerator_memory_bytes"] * fields["default_memory_utilization"]
-    left = memory - fields["default_reserved_bytes"] - shard["rank_bytes"]
+    left = memory - RESERVED_BYTES - shard["rank_bytes"]
     return BLOCK * math.floor(left / (BLOCK * shard["kv_bytes"]))
 
 
-def _all_reduce(fields: Fields) -> tuple[float, float]:
+def _all_reduce(fields: Fields, block: Fields) -> tuple[float, float]:
     """Latency of all of a step's all-reduces [s], and their time per token [s]."""
-    tp, count = fields["tp"], 2 * fields["layers"]
+    tp, count = fields["tp"], 2 * block["count"]
     if tp == 1:
         return 0.0, 0.0
-    near = tp <= fields["scaleup_domain_size"] and fields["scaleup_bytes_per_s"] > 0
+    domain = fields["scaleup_domain_size"]
+    near = tp <= domain and fields["scaleup_bytes_per_s"] > 0
     prefix = "allreduce" if near else "pcie_allreduce"
     efficiency = fields["allreduce_bandwidth_efficiency" if near else "pcie_bandwidth_efficiency"]
-    bus = efficiency * fields["scaleup_bytes_per_s" if near else "pcie_bytes_per_s"]
+    links = (tp - 1) / (domain - 1) if near and fields["scaleup_mesh"] else 1.0
+    bus = efficiency * links * fields["scaleup_bytes_per_s" if near else "pcie_bytes_per_s"]
     latency = fields[f"{prefix}_latency_s"] + fields[f"{prefix}_latency_per_doubling_s"] * math.log2(tp)
     return count * latency, count * 2 * (tp - 1) / tp * fields["hidden_size"] * SIXTEEN_BIT / bus

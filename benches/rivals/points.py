@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lambdamax import _engine
-from lambdamax.catalog import ReplicaRow
+from lambdamax.engine import ReplicaTable
+from lambdamax.replicas import ReplicaRow
 from rivals.coefficients import Floats, coefficients
 
 
@@ -29,13 +30,13 @@ class Points:
     @cached_property
     def replicas(self) -> _engine.Replicas:
         """The replicas as the engine takes them."""
-        table = {name: np.array([row.fields[name] for row in self.rows]) for name in _engine.REPLICA_FIELDS}
-        return _engine.Replicas(table)
+        table = ReplicaTable.of(self.rows)
+        return _engine.Replicas(table.fields, table.blocks)
 
     @cached_property
     def table(self) -> Floats:
         """The replicas as the rivals take them, one row of coefficients each."""
-        return np.array([coefficients(row.fields) for row in self.rows])
+        return np.array([coefficients(row) for row in self.rows])
 
     def take(self, chosen: NDArray[np.intp] | slice) -> Self:
         """Some of the points."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ANSWER_FIELDS",
+    "BLOCK_FIELDS",
     "LIMITS",
     "LOAD_FIELDS",
     "LOAD_STATUSES",
@@ -29,6 +30,7 @@ __all__ = [
     "solve_grid",
 ]
 __version__: Final[str]
+BLOCK_FIELDS: Final[tuple[str, ...]]
 REPLICA_FIELDS: Final[tuple[str, ...]]
 POINT_FIELDS: Final[tuple[str, ...]]
 ANSWER_FIELDS: Final[tuple[str, ...]]
@@ -43,7 +45,9 @@ def build_profile() -> str: ...
 
 @final
 class Replicas:
-    def __new__(cls, columns: Mapping[str, NDArray[np.float64]]) -> Replicas: ...
+    def __new__(
+        cls, columns: Mapping[str, NDArray[np.float64]], blocks: Mapping[str, NDArray[np.float64]]
+    ) -> Replicas: ...
     def __len__(self) -> int: ...
     def facts(self) -> dict[str, NDArray[Any]]: ...
 

@@ -10,6 +10,7 @@ from lambdamax.facts import Row, number, read_rows, required_number
 
 PEAK_COLUMNS: Final = ("bf16_dense_flops", "fp8_dense_flops", "fp4_dense_flops", "int8_dense_ops")
 MIB: Final = 2**20
+WIRINGS: Final = ("bridge", "mesh", "none", "partial mesh", "ring", "switched", "torus")
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ class Accelerator:
 
 def read_accelerators() -> dict[str, Accelerator]:
     """Every device of the package data, by id."""
-    return {row["id"]: _accelerator(row) for row in read_rows("accelerators.csv")}
+    return {row["id"]: accelerator(row) for row in read_rows("accelerators.csv")}
 
 
-def _accelerator(row: Row) -> Accelerator:
+def accelerator(row: Row) -> Accelerator:
+    """The device of a row whose cells are as they should be."""
     peaks = {column: value for column in PEAK_COLUMNS if (value := number(row, column)) is not None}
     return Accelerator(
         id=row["id"],

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
-from lambdamax.catalog import Catalog, ReplicaRow, load_catalog
-from lambdamax.columns import Column, inputs
+from lambdamax.catalog import Catalog, load_catalog
+from lambdamax.columns import Column, inputs, of_groups
 from lambdamax.engine import Answer, OneReplica
 from lambdamax.exceptions import CatalogError, Fault
+from lambdamax.facts import bad
 from lambdamax.names import label, refusal
+from lambdamax.replicas import DEGREES, Deployment, ReplicaRow
+from lambdamax.startup_log import read_startup_log
 
 Value = float | int | str | None
 GIVEN: Final = "given"
 _PRICE: Final = "usd_per_accelerator_hour"
 _RATIO_PROFILE: Final = 1.0
+_FREE_AFTER_LOAD: Final = 2.0
 _UNLIMITED: Final = {"memory_bytes": 1e18, "max_num_seqs": 1e12, "max_num_batched_tokens": 1e15, "utilization_cap": 1.0}
 
 
@@ -26,13 +31,17 @@ class Question:
     """One point, the load asked about, and what was measured at that load.
 
     `numbers` holds the numeric point inputs that were given, by column name, in SI units. At most one of `rate_rps` and
-    `concurrency` is given; both measurements [s] or neither, and with them a load.
+    `concurrency` is given; both measurements [s] or neither, and with them a load. `pool_source` says where a given
+    `kv_cache_tokens` comes from.
     """
 
     model: str
     gpu: str
     tp: int = 1
-    weight_dtype: str = "bf16"
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    weight_dtype: str = "native"
     kv_dtype: str = "bf16"
     engine: str = "vllm"
     profile: str = "default"
@@ -44,6 +53,19 @@ class Question:
     think_time_s: float = 0.0
     measured_ttft_s: float | None = None
     measured_tpot_s: float | None = None
+    pool_source: str = ""
+
+    def with_pool_of(self, startup_log: Path) -> Question:
+        """The same question with the KV pool that a vLLM server logged at start.
+
+        Raises CatalogError if the log says nothing of a pool, or is of another number of data-parallel ranks.
+        """
+        report = read_startup_log(startup_log)
+        if report.data_parallel != self.dp:
+            allowed = f"the log of a server with DP {self.dp}, as asked"
+            raise bad(startup_log, "data-parallel engines", report.data_parallel, allowed)
+        numbers = {**self.numbers, "kv_cache_tokens": float(report.kv_cache_tokens)}
+        return replace(self, numbers=numbers, pool_source=str(startup_log))
 
 
 class Case:
@@ -52,16 +74,17 @@ class Case:
     Numbers are floats in SI units, NaN where there is none. Raises `CatalogError` that names every unknown name.
     """
 
-    def __init__(self, question: Question) -> None:
-        """Look up and solve `question`."""
-        catalog = load_catalog()
+    def __init__(self, question: Question, catalog: Catalog | None = None) -> None:
+        """Look up and solve `question`; `catalog` None is the shipped one."""
+        catalog = catalog or load_catalog()
         self.question = question
         self.row = _replica_row(catalog, question)
+        self.model = catalog.model(question.model)
         self.profile = catalog.profile(question.profile, question.gpu)
         self.points = dict(question.numbers)
         self.labels: dict[str, Value] = {c.name: label(c, getattr(question, c.name), catalog) for c in _names()}
         self._look_up_price(catalog)
-        self._replica = OneReplica(self.row.fields)
+        self._replica = OneReplica(self.row)
         self.facts = self._replica.facts
         solved = self._replica.solve(self.points)
         self.answer = solved.numbers
@@ -93,6 +116,33 @@ class Case:
         return (self.question.concurrency or math.nan) / (self.residence_s + self.question.think_time_s)
 
     @property
+    def gpus(self) -> int:
+        """Devices of the replica."""
+        return self.question.tp * self.question.pp * self.question.dp
+
+    @property
+    def slots(self) -> int:
+        """Independent batches of the replica."""
+        return self.question.pp * self.question.dp
+
+    @property
+    def fraction_is_of_the_rest(self) -> bool:
+        """Whether the engine's memory fraction is of what weights and reserve leave, not of the whole memory."""
+        return self.row.fields["memory_fraction_of"] == _FREE_AFTER_LOAD
+
+    @property
+    def left_bytes(self) -> float:
+        """What weights and reserve leave for KV on the fullest rank; negative where they do not fit."""
+        taken = self.facts["weight_shard_bytes"] + self.point("reserved_bytes")
+        memory, share = self.point("memory_bytes"), self.point("memory_utilization")
+        return share * (memory - taken) if self.fraction_is_of_the_rest else share * memory - taken
+
+    @cached_property
+    def computed_pool_tokens(self) -> float:
+        """The KV pool that follows from memory, weights and reserve, whether or not one was given."""
+        return self._replica.solve({**self.points, "kv_cache_tokens": math.nan}).numbers["kv_pool_tokens"]
+
+    @property
     def clients_at_max_rate(self) -> float:
         """Clients of a closed loop that the replica admits at the largest rate, rate·(W + Z); NaN in an open loop."""
         think_s = math.nan if self.question.concurrency is None else self.question.think_time_s
@@ -120,7 +170,7 @@ class Case:
         held = self.one_number or {}
         ratio = {"measured_over_floor_ratio": held.get("measured_over_floor_ratio", math.nan)}
         ttft = {"ttft_s": self.question.measured_ttft_s or 0.0}
-        replica = OneReplica({**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft})
+        replica = OneReplica(replace(self.row, fields={**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft}))
         point = {**self.points, **_UNLIMITED, "rate_rps": rate_rps, "osl_tokens": osl_tokens}
         return replica.load(point).numbers
 
@@ -155,8 +205,8 @@ def _replica_row(catalog: Catalog, asked: Question) -> ReplicaRow:
     faults = [_fault(column, name, why) for column, name in refusals if (why := refusal(column, name, catalog))]
     if faults:
         raise CatalogError("\n".join(map(str, faults)))
-    names = (asked.model, asked.gpu, asked.tp, asked.weight_dtype, asked.kv_dtype)
-    return catalog.replica(*names, asked.engine, asked.profile)
+    texts = {column.name: getattr(asked, column.name) for column in of_groups("replica") if column.is_text}
+    return catalog.replica(Deployment(**texts, **{name: getattr(asked, name) for name in DEGREES}))
 
 
 def _names() -> tuple[Column, ...]:

@@ -2,89 +2,42 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, TypeVar
 
 from lambdamax.accelerators import Accelerator, read_accelerators
-from lambdamax.architecture import Architecture, Unsupported
 from lambdamax.dtypes import KvDtype, WeightDtype, read_kv_dtypes, read_weight_dtypes
 from lambdamax.engines import Engine, read_engines
-from lambdamax.facts import DATA, Row, bad, checksum, read_rows, unknown
-from lambdamax.hub import read_config
-from lambdamax.prices import MEDIAN, PLANS, Book, Price, median_price, read_prices
-from lambdamax.profiles import CONSTANTS, KINDS, PROFILES, Profile, read_profile, shipped_profiles
+from lambdamax.facts import DATA, Row, checksum, read_rows, unknown
+from lambdamax.models import Model, catalogue_model
+from lambdamax.overlay import NOTHING, read_overlay
+from lambdamax.prices import MEDIAN, PLANS, Book, Price, laid_over, median_price, read_prices
+from lambdamax.profiles import PROFILES, Profile, read_profile, shipped_profiles
+from lambdamax.replicas import NATIVE, Deployment, Formats, Parts, ReplicaRow, checked_degrees
 
 DEFAULT_PROFILE: Final = "default"
 COLUMN_DICTIONARY: Final = "columns.csv"
-LARGEST_TP: Final = 65_536
-MODEL_FACTS: Final = (
-    "layers",
-    "hidden_size",
-    "attention_heads",
-    "kv_heads",
-    "head_dim",
-    "intermediate_size",
-    "mlp_matrices",
-    "vocab_size",
-    "tied_embeddings",
-    "layer_vector_params",
-    "final_norm_params",
-)
-ENGINE_DEFAULTS: Final = ("max_num_seqs", "max_num_batched_tokens", "memory_utilization", "reserved_bytes")
-
 _Stamp = tuple[str, int, int]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Model:
-    """The sizes of a dense decoder, in elements and layers; all 0 if `unsupported`, which names the field and why.
-
-    `published_params` is the count its maker states, None for a model that is not in the catalogue.
-    """
-
-    name: str
-    source: str
-    date: str
-    checksum: str
-    layers: int = 0
-    hidden_size: int = 0
-    attention_heads: int = 0
-    kv_heads: int = 0
-    head_dim: int = 0
-    intermediate_size: int = 0
-    mlp_matrices: int = 0
-    vocab_size: int = 0
-    tied_embeddings: bool = False
-    layer_vector_params: int = 0
-    final_norm_params: int = 0
-    total_params: int = 0
-    checkpoint_dtype: str | None = None
-    published_params: float | None = None
-    unsupported: str | None = None
-
-
-@dataclass(frozen=True)
-class ReplicaRow:
-    """One row of the engine's replicas: `fields` by the engine's names, `unsupported` why it cannot be solved."""
-
-    fields: Mapping[str, float]
-    unsupported: str | None
-    profile: str
 
 
 class Catalog:
     """Facts by name, each file read when first asked for. A name that is not there raises UnknownName."""
 
+    def __init__(self, directory: Path | None = None) -> None:
+        """The package data, with the facts in `directory` laid over it.
+
+        Raises CatalogError that names every fault in that directory.
+        """
+        self._own = NOTHING if directory is None else read_overlay(directory, self._shipped_devices, shipped_profiles())
+
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Names of the models in the package data."""
-        return tuple(self._model_rows)
+        """Names of the models."""
+        return tuple(dict.fromkeys((*self._model_rows, *self._own.models)))
 
     @cached_property
     def accelerators(self) -> tuple[str, ...]:
@@ -93,8 +46,8 @@ class Catalog:
 
     @cached_property
     def weight_dtypes(self) -> tuple[str, ...]:
-        """Names of the weight formats."""
-        return tuple(self._weight_dtypes)
+        """Names of the weight formats; `native` is that of each model's checkpoint."""
+        return (NATIVE, *self._weight_dtypes)
 
     @cached_property
     def kv_dtypes(self) -> tuple[str, ...]:
@@ -108,8 +61,8 @@ class Catalog:
 
     @cached_property
     def profiles(self) -> tuple[str, ...]:
-        """Names of the shipped profiles, without `default`."""
-        return shipped_profiles()
+        """Names of the profiles, without `default`."""
+        return tuple(sorted({*shipped_profiles(), *self._own.profiles}))
 
     @cached_property
     def plans(self) -> tuple[str, ...]:
@@ -123,11 +76,12 @@ class Catalog:
 
     @cached_property
     def version(self) -> str:
-        """The checksum of all facts in the package data, for manifests."""
+        """The checksum of all facts, for manifests."""
         files = sorted(path for path in DATA.rglob("*") if path.is_file() and path.name != COLUMN_DICTIONARY)
-        return checksum(
+        shipped = checksum(
             "\n".join(f"{path.relative_to(DATA).as_posix()} {checksum(path.read_bytes())}" for path in files).encode()
         )
+        return checksum(f"{shipped} {self._own.version}".encode()) if self._own.checksums else shipped
 
     def model(self, name_or_path: str) -> Model:
         """A model by catalogue name or hub id, or the one in the `config.json` at a path, named after its directory.
@@ -161,7 +115,7 @@ class Catalog:
         return median_price(prices.values()) if provider == MEDIAN else prices.get(provider)
 
     def profile(self, name_or_path: str, gpu: str) -> Profile:
-        """The profile `name_or_path`: a shipped one, a TOML file, or `default` for the one of the family of `gpu`.
+        """The profile `name_or_path`: one by name, a TOML file, or `default` for the one of the family of `gpu`.
 
         Raises CatalogError if the file cannot be read.
         """
@@ -169,23 +123,25 @@ class Catalog:
         name = accelerator.default_profile if name_or_path == DEFAULT_PROFILE else name_or_path
         return self._cached(self._profiles, name, self._read_profile)
 
-    def replica(  # noqa: PLR0917  the seven names that make a replica, in the order of the columns
-        self, model: str, gpu: str, tp: int, weight_dtype: str, kv_dtype: str, engine: str, profile: str
-    ) -> ReplicaRow:
-        """The engine's row for `model` on `tp` devices `gpu`, all arguments by name.
+    def replica(self, at: Deployment) -> ReplicaRow:
+        """The engine's row for a deployment.
 
         What the row lacks is NaN. A combination that exists but cannot be sized has `supported` 0 and the reason.
         """
-        parts = _Parts(
-            self.model(model),
-            self.accelerator(gpu),
-            _tp(tp),
-            self.weight_dtype(weight_dtype),
-            self.kv_dtype(kv_dtype),
-            self.engine(engine),
-            self.profile(profile, gpu),
+        model = self.model(at.model)
+        if at.weight_dtype != NATIVE:
+            self.weight_dtype(at.weight_dtype)
+        parts = Parts(
+            model,
+            self.accelerator(at.gpu),
+            checked_degrees(at),
+            Formats.of(model, at.weight_dtype, self._weight_dtypes),
+            at.weight_dtype,
+            self.kv_dtype(at.kv_dtype),
+            self.engine(at.engine),
+            self.profile(at.profile, at.gpu),
         )
-        return ReplicaRow(parts.fields(), parts.unsupported(), parts.profile.name)
+        return parts.row()
 
     @cached_property
     def _model_rows(self) -> dict[str, Row]:
@@ -196,8 +152,12 @@ class Catalog:
         return {row["hub_id"]: row for row in self._model_rows.values()}
 
     @cached_property
-    def _accelerators(self) -> dict[str, Accelerator]:
+    def _shipped_devices(self) -> dict[str, Accelerator]:
         return read_accelerators()
+
+    @cached_property
+    def _accelerators(self) -> dict[str, Accelerator]:
+        return {**self._shipped_devices, **self._own.accelerators}
 
     @cached_property
     def _weight_dtypes(self) -> dict[str, WeightDtype]:
@@ -213,7 +173,7 @@ class Catalog:
 
     @cached_property
     def _book(self) -> Book:
-        return read_prices()
+        return laid_over(read_prices(), self._own.prices)
 
     @cached_property
     def _models(self) -> dict[_Stamp, Model]:
@@ -224,14 +184,19 @@ class Catalog:
         return {}
 
     def _read_model(self, name_or_path: str) -> Model:
+        own = self._own.models.get(self._own.hub_ids.get(name_or_path, name_or_path))
+        if own is not None:
+            return own
         row = self._model_rows.get(name_or_path) or self._hub_ids.get(name_or_path)
         if row:
-            return _catalogue_model(row)
+            return catalogue_model(row, DATA)
         if not _is_path(name_or_path, ".json"):
             raise unknown("model", name_or_path, self.models)
-        return _path_model(Path(name_or_path))
+        return Model.at(Path(name_or_path))
 
     def _read_profile(self, name_or_path: str) -> Profile:
+        if name_or_path in self._own.profiles:
+            return read_profile(self._own.profiles[name_or_path])
         if name_or_path in self.profiles:
             return read_profile(PROFILES / f"{name_or_path}.toml")
         if not _is_path(name_or_path, ".toml"):
@@ -246,114 +211,19 @@ class Catalog:
         return found[stamp]
 
 
+def load_catalog(directory: str | Path | None = None) -> Catalog:
+    """The catalogue of the package data, with the facts of your own in `directory` laid over it.
+
+    The directory may hold `models.csv` with its config files, `accelerators.csv`, `prices.csv` and `profiles/*.toml`,
+    in the form of the package data. It is checked here; the package data is read when asked for. Raises CatalogError
+    that names every fault.
+    """
+    return _shipped() if directory is None else Catalog(Path(directory))
+
+
 @cache
-def load_catalog() -> Catalog:
-    """The catalogue of the package data; nothing is read until it is asked for."""
+def _shipped() -> Catalog:
     return Catalog()
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What one replica is made of."""
-
-    model: Model
-    accelerator: Accelerator
-    tp: int
-    weight_dtype: WeightDtype
-    kv_dtype: KvDtype
-    engine: Engine
-    profile: Profile
-
-    def unsupported(self) -> str | None:
-        if self.model.unsupported is not None:
-            return f"{self.model.name}: {self.model.unsupported}"
-        return self.weight_dtype.unsupported_on(self.accelerator) or self._unlinked()
-
-    def fields(self) -> dict[str, float]:
-        return {
-            **self._model_fields(),
-            "weight_bits": self.weight_dtype.bits,
-            "kv_bytes_per_element": self.kv_dtype.bytes_per_element,
-            **self._device_fields(),
-            "tp": float(self.tp),
-            **{f"default_{name}": self._setting(name) for name in ENGINE_DEFAULTS},
-            **self._profile_fields(),
-            "supported": 1.0 if self.unsupported() is None else 0.0,
-        }
-
-    def _model_fields(self) -> dict[str, float]:
-        known = self.model.unsupported is None
-        return {name: float(getattr(self.model, name)) if known else math.nan for name in MODEL_FACTS}
-
-    def _device_fields(self) -> dict[str, float]:
-        device = self.accelerator
-        return {
-            "accelerator_memory_bytes": device.memory_bytes,
-            "memory_bandwidth_bytes_per_s": device.memory_bandwidth_bytes_per_s,
-            "gemm_flops": device.peaks.get(self.weight_dtype.peak_column, math.nan),
-            "attention_flops": device.peaks["bf16_dense_flops"],
-            "scaleup_bytes_per_s": _or_nan(device.link_bytes_per_s(self.tp)),
-            "scaleup_domain_size": float(device.scaleup_domain_size),
-            "pcie_bytes_per_s": _or_nan(device.pcie_bytes_per_s),
-        }
-
-    def _profile_fields(self) -> dict[str, float]:
-        constants = {name: math.nan for kind in KINDS for name in CONSTANTS[kind]}
-        stated = {name: constant.value for name, constant in self.profile.constants.items()}
-        return {"kind": float(KINDS.index(self.profile.kind)), **constants, **stated}
-
-    def _setting(self, name: str) -> float:
-        return self.engine.setting(name, self.accelerator, self.tp).value
-
-    def _unlinked(self) -> str | None:
-        device = self.accelerator
-        within = self.tp <= device.scaleup_domain_size and device.scaleup_bytes_per_s is not None
-        if self.tp == 1 or within or device.pcie_bytes_per_s is not None:
-            return None
-        return f"tp {self.tp}: {device.id} has a domain of {device.scaleup_domain_size} and no PCIe figure"
-
-
-def _catalogue_model(row: Row) -> Model:
-    architecture, digest = read_config(DATA / row["config_file"])
-    published = float(round(float(row["published_parameters_1e9"]) * 1e9))
-    return _model(
-        architecture, row["name"], source=row["source_url"], date=row["source_date"], digest=digest, published=published
-    )
-
-
-def _path_model(path: Path) -> Model:
-    architecture, digest = read_config(path)
-    named_after = path if path.name != "config.json" else path.resolve().parent
-    name = named_after.stem if named_after.suffix == ".json" else named_after.name
-    return _model(architecture, name or str(path), source=str(path), date="", digest=digest, published=None)
-
-
-def _model(
-    architecture: Architecture | Unsupported, name: str, *, source: str, date: str, digest: str, published: float | None
-) -> Model:
-    if isinstance(architecture, Unsupported):
-        return Model(name, source, date, digest, published_params=published, unsupported=architecture.reason)
-    (block,) = architecture.blocks
-    return Model(
-        name=name,
-        source=source,
-        date=date,
-        checksum=digest,
-        layers=block.count,
-        hidden_size=architecture.hidden_size,
-        attention_heads=block.attention.heads,
-        kv_heads=block.attention.kv_heads,
-        head_dim=block.attention.head_dim,
-        intermediate_size=block.mlp.width,
-        mlp_matrices=block.mlp.matrices,
-        vocab_size=architecture.vocab_size,
-        tied_embeddings=architecture.tied_embeddings,
-        layer_vector_params=block.vector_params,
-        final_norm_params=architecture.final_norm_params,
-        total_params=architecture.total_params,
-        checkpoint_dtype=architecture.checkpoint_dtype,
-        published_params=published,
-    )
 
 
 def _named(kind: str, name: str, found: Mapping[str, T]) -> T:
@@ -374,13 +244,3 @@ def _stamp(name: str) -> _Stamp:
     except (OSError, ValueError):
         return name, 0, 0
     return name, status.st_mtime_ns, status.st_size
-
-
-def _tp(tp: int) -> int:
-    if type(tp) is not int or not 1 <= tp <= LARGEST_TP:
-        raise bad("replica", "tp", tp, f"a whole number from 1 to {LARGEST_TP}")
-    return tp
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value

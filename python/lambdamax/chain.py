@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from lambdamax.assumptions import formats_by_part, is_as_stored
+from lambdamax.cached import kv_formula
 from lambdamax.case import Case
 from lambdamax.units import number, quantity
 
 _BLOCK_TOKENS: Final = 16
+# Rounding down to a block looks like less than this.
+_VISIBLE_PADDING: Final = 1.001
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ def _measured(case: Case) -> Iterator[Step]:
 
 
 def _memory(case: Case) -> Iterator[Step]:
-    yield _weights(case)
-    yield _kv_per_token(case)
+    yield from _weights(case)
+    yield from _kv_per_token(case)
     isl, osl = case.point("isl_tokens"), case.point("osl_tokens")
     context = f"ISL + OSL/2 = {number(isl)} + {number(osl / 2)}"
     yield Step("mean_context_tokens", "mean context", context, isl + osl / 2, "tokens")
@@ -62,17 +66,26 @@ def _memory(case: Case) -> Iterator[Step]:
     yield from _pool(case)
 
 
-def _weights(case: Case) -> Step:
+def _weights(case: Case) -> Iterator[Step]:
     parameters = number(case.facts["total_params"] / 1e9, 5)
-    formula = f"{parameters} billion parameters, matrices {case.question.weight_dtype}, the rest 16 bit"
-    return Step("weight_bytes", "weights", formula, case.facts["weight_bytes"], "B")
+    stored = formats_by_part(case) if is_as_stored(case) else f"matrices {case.row.weight_dtype}"
+    formula = f"{parameters} billion parameters, {stored}, the rest 16 bit"
+    yield Step("weight_bytes", "weights", formula, case.facts["weight_bytes"], "B")
+    made_of = case.model.architecture
+    if made_of is not None and any(block["experts"] for block in case.row.blocks):
+        active = f"{number(made_of.active_params / 1e9, 5)} of {parameters} billion parameters"
+        share = made_of.active_params / made_of.total_params
+        yield Step("active_params_share", "active for a token", active, share, "share")
 
 
-def _kv_per_token(case: Case) -> Step:
-    fields = case.row.fields
-    sizes = "·".join(number(fields[name]) for name in ("layers", "kv_heads", "head_dim", "kv_bytes_per_element"))
-    formula = f"2·layers·KV heads·head size·bytes = 2·{sizes}"
-    return Step("kv_bytes_per_token", "KV per token", formula, case.facts["kv_bytes_per_token"], "B")
+def _kv_per_token(case: Case) -> Iterator[Step]:
+    made_of = case.model.architecture
+    element = case.row.fields["kv_bytes_per_element"]
+    formula = kv_formula(made_of, element) if made_of else ""
+    yield Step("kv_bytes_per_token", "KV per token", formula, case.facts["kv_bytes_per_token"], "B")
+    if state := case.facts["state_bytes"]:
+        layers = case.model.layer_counts.get("recurrent", 0)
+        yield Step("state_bytes", "state per sequence", f"{layers} recurrent layers, whatever the length", state, "B")
 
 
 def _cached(case: Case) -> Iterator[Step]:
@@ -101,14 +114,27 @@ def _kv_in_flight(case: Case) -> Iterator[Step]:
 
 
 def _pool(case: Case) -> Iterator[Step]:
-    tokens, gpus = case.answer["kv_pool_tokens"], case.question.tp
+    tokens, gpus = case.answer["kv_pool_tokens"], case.gpus
+    if not math.isnan(case.point("kv_cache_tokens")):
+        told = case.question.pool_source or "--kv-cache-tokens"
+        yield Step("kv_pool_tokens", "KV pool", f"as {told} says", tokens, "tokens")
+        return
     memory, share = quantity(case.point("memory_bytes"), "B"), number(case.point("memory_utilization"))
-    reserved, shard = quantity(case.point("reserved_bytes"), "B"), quantity(case.facts["weight_shard_bytes"], "B")
-    formula = f"GPUs·(memory·share − reserved − weights) = {gpus}·({memory}·{share} − {reserved} − {shard})"
-    per_token = case.facts["kv_bytes_per_token_rank"] * gpus
-    yield Step("kv_pool_bytes", "KV pool", formula, tokens * per_token, "B")
-    blocks = f"pool/KV per token = …/{quantity(per_token, 'B')}, whole 16-token blocks"
-    yield Step("kv_pool_tokens", "KV pool", blocks, tokens, "tokens")
+    taken = f"{quantity(case.point('reserved_bytes'), 'B')} − {quantity(case.facts['weight_shard_bytes'], 'B')}"
+    words, numbers = "memory·share − reserved − weights", f"{memory}·{share} − {taken}"
+    if case.fraction_is_of_the_rest:
+        words, numbers = "share·(memory − reserved − weights)", f"{share}·({memory} − {taken})"
+    held = f"GPUs·({words}) = {gpus}·({numbers})"
+    yield Step("kv_pool_bytes", "KV pool", held, gpus * case.left_bytes, "B")
+    yield Step("kv_pool_tokens", "KV pool", _in_tokens(case, tokens), tokens, "tokens")
+
+
+def _in_tokens(case: Case, tokens: float) -> str:
+    """How the pool's bytes make tokens; layers of several kinds share blocks of one size, which wastes some."""
+    on_ranks = case.facts["kv_bytes_per_token_rank"] * case.question.tp * case.question.pp
+    padding = case.gpus * case.left_bytes / (tokens * on_ranks) if tokens else math.nan
+    lost = f"·{number(padding)} padding" if padding > _VISIBLE_PADDING else ""
+    return f"pool/(KV per token) = …/({quantity(on_ranks, 'B')}{lost}), whole 16-token blocks"
 
 
 def _against_the_floor(case: Case) -> Iterator[Step]:
@@ -129,8 +155,8 @@ def _against_the_floor(case: Case) -> Iterator[Step]:
 
 
 def _flops(case: Case, one: dict[str, float]) -> Iterator[Step]:
-    gpus, peak = case.question.tp, case.row.fields["gemm_flops"]
-    parameters = f"{number(case.facts['total_params'] / 1e9)}e9"
+    gpus, peak = case.gpus, case.row.fields["mixer_flops"]
+    parameters = f"{number(one['prefill_flops'] / (2e9 * case.point('isl_tokens')))}e9"
     prefill = f"2·parameters·ISL = 2·{parameters}·{number(case.point('isl_tokens'))}"
     yield _step(one, "prefill_flops", "prefill of one prompt", prefill, "FLOP")
     work = f"{number(case.asked_rate_rps)}·{quantity(one['prefill_flops'], 'FLOP')}/({gpus}·{quantity(peak, 'FLOP/s')})"
@@ -145,6 +171,7 @@ def _full_model(case: Case) -> Iterator[Step]:
     shard, bandwidth = quantity(case.facts["weight_read_bytes"], "B"), case.row.fields["memory_bandwidth_bytes_per_s"]
     floor = f"weights read per GPU/bandwidth = {shard}/{quantity(bandwidth, 'B/s')}"
     yield _step(got, "tpot_floor_s", "TPOT floor, full model", floor)
+    yield from _experts_read(case)
     residence = f"TTFT + (OSL − 1)·TPOT = {quantity(got['ttft_mean_s'], 's')} + {osl}·{tpot}"
     yield _step(got, "e2e_mean_s", "W at the largest rate", residence)
     in_flight = f"rate·W = {rate}·{quantity(got['e2e_mean_s'], 's')}"
@@ -154,6 +181,18 @@ def _full_model(case: Case) -> Iterator[Step]:
     seconds = f"{quantity(got['e2e_mean_s'], 's')} + {quantity(case.question.think_time_s, 's')}"
     clients = f"rate·(W + think time) = {rate}·({seconds})"
     yield Step("clients_at_max_rate", "clients at that rate", clients, case.clients_at_max_rate, "clients")
+
+
+def _experts_read(case: Case) -> Iterator[Step]:
+    """The share of the experts that a mean decode step touches: those of all data-parallel ranks' tokens."""
+    tokens = case.answer["decoding"] / case.question.pp
+    for block in case.row.blocks:
+        if block["experts"]:
+            chosen, experts = block["experts_per_token"], block["experts"]
+            formula = f"1 − (1 − k/E)^n = 1 − (1 − {number(chosen)}/{number(experts)})^{number(tokens)}"
+            touched = 1 - (1 - chosen / experts) ** tokens
+            yield Step("experts_read_share", "experts that a step reads", formula, touched, "share")
+            return
 
 
 def _step(values: dict[str, float], name: str, label: str, formula: str, unit: str = "s") -> Step:

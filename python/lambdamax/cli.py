@@ -30,6 +30,15 @@ if TYPE_CHECKING:
 _INTERRUPTED: Final = 130
 _SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
 _json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+_CATALOG: Final[dict[str, Any]] = {
+    "metavar": "DIR",
+    "type": click.Path(path_type=Path),
+    "envvar": "LAMBDAMAX_CATALOG",
+    "show_envvar": True,
+}
+_catalog: Final = click.option(
+    "--catalog", "own", help="A directory with facts of your own, laid over the shipped ones.", **_CATALOG
+)
 
 
 class _Mistake(click.ClickException):
@@ -94,6 +103,10 @@ def _measured(name: str) -> Callable[[Any], Any]:
     return click.option(f"--measured-{name}-s", callback=check, metavar="S", help=about)
 
 
+def _billions(flag: str, help: str) -> Callable[[Any], Any]:
+    return click.option(flag, metavar="X", type=click.FloatRange(0, 1e6, min_open=True), help=help)
+
+
 def _options(*names: str) -> Callable[[Any], Any]:
     def add(command: Any) -> Any:
         for name in reversed(names):
@@ -136,13 +149,15 @@ def main() -> None:
     "--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where the parts go; a rerun resumes."
 )
 @click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that solve.")
+@_catalog
 @_json
-def sweep(spec: Path, out: Path, threads: int, as_json: bool) -> None:
+def sweep(spec: Path, out: Path, threads: int, own: Path | None, as_json: bool) -> None:
     """Solve every point of a sweep file into Parquet parts."""
+    from lambdamax.catalog import load_catalog
     from lambdamax.ranking import print_sweep
     from lambdamax.sweep import sweep as run
 
-    result = run(spec, out, threads=threads)
+    result = run(spec, out, threads=threads, catalog=None if own is None else load_catalog(own))
     if as_json:
         _print_json({**asdict(result), "directory": str(result.directory)})
     else:
@@ -158,16 +173,17 @@ def sweep(spec: Path, out: Path, threads: int, as_json: bool) -> None:
 @click.option("--compare", metavar="COL", default="gpu", show_default=True, help="What competes within a group.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Also write the whole table as Parquet.")
 @click.option("--rows", type=click.IntRange(1), default=60, show_default=True, help="Most rows to print.")
+@_catalog
 @_json
-def frontier(
-    *, directory: Path, maximize: str, by: str | None, compare: str, out: Path | None, rows: int, as_json: bool
-) -> None:
+def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_json: bool, **asked: Any) -> None:
     """Rank the solved points of a sweep: who wins, and what stops the others."""
+    from lambdamax.catalog import load_catalog
     from lambdamax.frontier import frontier as rank
     from lambdamax.ranking import print_frontier, write_table
 
-    groups = None if by is None else [name.strip() for name in by.split(",") if name.strip()]
-    table = rank(directory, maximize=maximize, by=groups, compare=compare)
+    if asked["by"] is not None:
+        asked["by"] = [name.strip() for name in asked["by"].split(",") if name.strip()]
+    table = rank(directory, catalog=load_catalog(own), **asked)
     if out is not None:
         write_table(table, out)
     if as_json:
@@ -177,21 +193,33 @@ def frontier(
 
 
 @main.command()
-@_options("model", "gpu", "tp", "weight_dtype", "kv_dtype", "engine", "profile")
+@_options(*(column.name for column in columns.of_groups("replica")))
 @_options(*(column.name for column in columns.of_groups("workload", "scheduler", "slo", "price")))
 @_options("rate_rps", "concurrency", "think_time_s")
 @_measured("ttft")
 @_measured("tpot")
+@click.option(
+    "--startup-log",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The log of a vLLM server: the KV pool that it made, in place of the one computed.",
+)
+@_catalog
 @_json
-def explain(as_json: bool, **given: Any) -> None:
+def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: Any) -> None:
     """Answer one point: what binds, what binds next, the whole chain.
 
     Give a load (--rate or --concurrency) to see what becomes of it, and what was measured at that load to compare.
     """
+    from lambdamax.catalog import load_catalog
     from lambdamax.explain import explain as answer
     from lambdamax.render import print_explanation
 
-    found = answer(_question(given))
+    question = _question(given)
+    if startup_log is not None:
+        _refuse_unless(given["kv_cache_tokens"] is None, "give --startup-log or --kv-cache-tokens, not both")
+        question = question.with_pool_of(startup_log)
+    found = answer(question, catalog=load_catalog(own))
     if as_json:
         _print_json(found.as_json())
     else:
@@ -224,17 +252,19 @@ def _refuse_unless(allowed: bool, message: str) -> None:
 
 @main.group()
 def catalog() -> None:
-    """Look up models, accelerators, prices and profiles."""
+    """Look up models, accelerators, prices and profiles, or add a model of your own."""
 
 
 def _listed(kind: str, argument: str, help: str) -> None:
     @catalog.command(kind, help=help)
     @click.argument("name", required=False, metavar=argument)
+    @_catalog
     @_json
-    def command(name: str | None, as_json: bool) -> None:
+    def command(name: str | None, own: Path | None, as_json: bool) -> None:
         from lambdamax import listing
+        from lambdamax.catalog import load_catalog
 
-        found = getattr(listing, kind)(name)
+        found = getattr(listing, kind)(load_catalog(own), name)
         if as_json:
             _print_json(found.json)
         else:
@@ -248,12 +278,51 @@ _listed("profiles", "[NAME or PATH]", "List the efficiency profiles, or show one
 
 
 def _print_listing(found: Listing) -> None:
-    from lambdamax.render import print_pairs, print_table
+    from lambdamax.render import print_lines, print_pairs, print_table
 
+    console = _console()
     if found.headings:
-        print_table(_console(), found.headings, found.rows, found.text)
+        print_table(console, found.headings, found.rows, found.text)
     else:
-        print_pairs(_console(), [(name, said) for name, said in found.rows])
+        print_pairs(console, [(name, said) for name, said in found.rows])
+    if found.legend:
+        console.print()
+        print_lines(console, [found.legend])
+    if found.others:
+        console.print()
+        print_pairs(console, found.others)
+
+
+@catalog.command()
+@click.argument("source", metavar="PATH|HF_ID")
+@click.option("--catalog", "own", required=True, help="The directory to add to; made if absent.", **_CATALOG)
+@click.option("--name", metavar="NAME", help="What to call it.  [default: as the directory or the hub calls it]")
+@click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.  [default: its main branch]")
+@_billions("--published-params", "Parameters that its maker states, in billions.")
+@_billions("--published-active-params", "Parameters of one token that its maker states, in billions.")
+@click.option("--published-source", metavar="TEXT", default="", help="Where its maker states them.")
+@click.option(
+    "--source", "source_url", metavar="TEXT", help="Where the config is from.  [default: PATH, or its address]"
+)
+@click.option("--note", metavar="TEXT", default="", help="Anything that readers should know.")
+@click.option("--replace", is_flag=True, help="Take the place of an entry of that name.")
+@_json
+def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
+    """Add a model to a catalogue of your own.
+
+    PATH is that of a config.json or of its directory; HF_ID is owner/name of a model on the hub, of which the config
+    alone is fetched, never weights.
+    """
+    from lambdamax import listing
+    from lambdamax.adding import add as write
+    from lambdamax.catalog import load_catalog
+
+    name = write(source, own, **stated)
+    found = listing.models(load_catalog(own), name)
+    if as_json:
+        _print_json(found.json)
+    else:
+        _print_listing(found)
 
 
 def _console() -> Console:

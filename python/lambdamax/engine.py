@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lambdamax import _engine
-from lambdamax.catalog import ReplicaRow
+from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
@@ -29,22 +29,39 @@ def build_profile() -> str:
 # Tables
 
 
-def replica_table(rows: Sequence[ReplicaRow]) -> dict[str, Floats]:
-    """The facts of `rows` as the engine takes them: one array for each field."""
-    return {name: np.array([row.fields[name] for row in rows], dtype=np.float64) for name in _engine.REPLICA_FIELDS}
+@dataclass(frozen=True, eq=False)
+class ReplicaTable:
+    """Replicas as the engine takes them: one array for each field, and the same of their models' blocks of layers."""
+
+    fields: Mapping[str, Floats]
+    blocks: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, rows: Sequence[ReplicaRow]) -> Self:
+        """The facts of `rows`."""
+        models = {id(row.blocks): row.blocks for row in rows}
+        number = {key: float(place) for place, key in enumerate(models)}
+        fields = {name: _floats(row.fields[name] for row in rows) for name in _engine.REPLICA_FIELDS}
+        fields["model"] = _floats(number[id(row.blocks)] for row in rows)
+        blocks = [{**block, "model": number[key]} for key, found in models.items() for block in found]
+        return cls(fields, {name: _floats(block[name] for block in blocks) for name in _engine.BLOCK_FIELDS})
+
+    def only(self, places: NDArray[np.intp]) -> ReplicaTable:
+        """The replicas at `places`."""
+        return ReplicaTable({name: values[places] for name, values in self.fields.items()}, self.blocks)
 
 
 class Replicas:
     """A table of replicas, checked and compiled once; points name a replica by its place in the table."""
 
-    def __init__(self, table: Mapping[str, Floats]) -> None:
-        """Compile a `replica_table`."""
-        self._compiled = _engine.Replicas(dict(table))
+    def __init__(self, table: ReplicaTable) -> None:
+        """Compile `table`."""
+        self._compiled = _engine.Replicas(table.fields, table.blocks)
 
     @classmethod
     def of(cls, rows: Sequence[ReplicaRow]) -> Self:
         """The replicas of catalogue rows."""
-        return cls(replica_table(rows))
+        return cls(ReplicaTable.of(rows))
 
     def facts(self) -> Arrays:
         """What follows from each replica alone."""
@@ -81,11 +98,10 @@ class Answer:
 class OneReplica:
     """One replica and one point at a time: numbers by name in, an `Answer` out; an input left out has its default."""
 
-    def __init__(self, fields: Mapping[str, float]) -> None:
-        """Compile the `fields` of a catalogue row."""
-        self._compiled = _engine.Replicas(
-            {name: np.array([fields[name]], dtype=np.float64) for name in _engine.REPLICA_FIELDS}
-        )
+    def __init__(self, row: ReplicaRow) -> None:
+        """Compile a catalogue row."""
+        table = ReplicaTable.of([row])
+        self._compiled = _engine.Replicas(table.fields, table.blocks)
         self.facts = _first(self._compiled.facts())
 
     def solve(self, point: Mapping[str, float]) -> Answer:
@@ -106,6 +122,10 @@ class OneReplica:
     def one_number(self, **inputs: float) -> dict[str, float]:
         """The chain that holds one measured/floor ratio and prefill for free; inputs as the engine names them."""
         return _engine.one_number(self._compiled, 0, **inputs)
+
+
+def _floats(values: Iterable[float]) -> Floats:
+    return np.array(list(values), dtype=np.float64)
 
 
 def _arrays(values: Mapping[str, float]) -> dict[str, Floats]:

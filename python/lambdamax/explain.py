@@ -6,9 +6,12 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from lambdamax.assumptions import assumptions
 from lambdamax.case import Case, Question, Value
+from lambdamax.catalog import Catalog
 from lambdamax.chain import Step, chain
 from lambdamax.columns import point_columns
+from lambdamax.replicas import DEGREES
 from lambdamax.verdict import Mistake, mistakes, near_compute, sustainable_rate_rps, verdict
 
 __all__ = ["Explanation", "Question", "explain"]
@@ -21,7 +24,8 @@ _CURVE_POINTS: Final = 12
 class Explanation:
     """The answer to a `Question`; `columns` is the row that a sweep holds for the same point.
 
-    `near_compute` are the limits met so little before compute that compute is named in their place.
+    `near_compute` are the limits met so little before compute that compute is named in their place; `native_formats`
+    is what native weights are on this model.
     """
 
     question: Question
@@ -32,9 +36,11 @@ class Explanation:
     mistakes: tuple[Mistake, ...]
     verdict: dict[str, str]
     near_compute: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    native_formats: str
 
     def as_json(self) -> dict[str, Any]:
-        """The columns, `at_rate`, `one_number`, `chain`, `mistakes` and `verdict`; SI units, null for none."""
+        """The columns, then the other parts of the explanation by name; SI units, null for none."""
         lists = {"chain": [_row(step) for step in self.chain], "mistakes": [_row(found) for found in self.mistakes]}
         return {
             **self.columns,
@@ -42,20 +48,24 @@ class Explanation:
             "one_number": self.one_number,
             **lists,
             "verdict": self.verdict,
+            "assumptions": list(self.assumptions),
         }
 
 
-def explain(question: Question) -> Explanation:
-    """Solve `question`. Unknown names raise `CatalogError`; a point that has no answer has a `status` that says so."""
-    case = Case(question)
+def explain(question: Question, *, catalog: Catalog | None = None) -> Explanation:
+    """Solve `question`, names looked up in `catalog`, None the shipped one.
+
+    Unknown names raise `CatalogError`; a point that has no answer has a `status` that says so.
+    """
+    case = Case(question, catalog)
     parts = (_columns(case), _at_rate(case), chain(case), _one_number(case), mistakes(case), verdict(case))
-    return Explanation(question, *parts, near_compute(case))
+    return Explanation(question, *parts, near_compute(case), assumptions(case), case.model.checkpoint.dtype)
 
 
 def _columns(case: Case) -> dict[str, Value]:
     """The row of a sweep: the columns of the dictionary, in its order."""
     limits = {"status": case.status, "binding_limit": case.binding_limit, "next_limit": case.next_limit}
-    texts = case.labels | {"tp": case.question.tp} | limits
+    texts = case.labels | {name: getattr(case.question, name) for name in DEGREES} | limits
     return {
         c.name: texts[c.name] if c.name in texts else plain(case.point(c.name), c.is_whole) for c in point_columns()
     }

@@ -37,6 +37,11 @@ def unknown(kind: str, value: str, names: Iterable[str]) -> UnknownName:
     return UnknownName(f"unknown {kind} {reprlib.repr(value)}: {hint}")
 
 
+def faulty(faults: Iterable[Fault]) -> CatalogError:
+    """The error that tells `faults`, one a line."""
+    return CatalogError("\n".join(map(str, faults)))
+
+
 def read_rows(name: str) -> list[Row]:
     """The rows of CSV file `name` of the package data, as text by column."""
     with (DATA / name).open(encoding="utf-8", newline="") as stream:
@@ -68,8 +73,17 @@ def checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 
+def read_text(path: Path) -> tuple[str, str]:
+    """The text of the file at `path` and its checksum; CatalogError if it is not UTF-8 or cannot be read."""
+    content = read_bytes(path)
+    try:
+        return content.decode("utf-8-sig"), checksum(content)
+    except UnicodeDecodeError as error:
+        raise bad(path, "content", f"({error})", "text in UTF-8") from error
+
+
 def _read_object(path: Path, parse: Callable[[str], Any], language: str) -> tuple[dict[str, Any], str]:
-    content = _read_bytes(path)
+    content = read_bytes(path)
     try:
         found = parse(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -79,13 +93,14 @@ def _read_object(path: Path, parse: Callable[[str], Any], language: str) -> tupl
     return found, checksum(content)
 
 
-def _read_bytes(path: Path) -> bytes:
-    allowed = f"a readable file of at most {LARGEST_FILE_BYTES} bytes"
+def read_bytes(path: Path, most: int = LARGEST_FILE_BYTES) -> bytes:
+    """The content of `path`; CatalogError if it cannot be read or has more than `most` bytes."""
+    allowed = f"a readable file of at most {most} bytes"
     try:
         with path.open("rb") as stream:
-            content = stream.read(LARGEST_FILE_BYTES + 1)
+            content = stream.read(most + 1)
     except (OSError, ValueError) as error:
         raise bad(path, "file", f"({error})", allowed) from error
-    if len(content) > LARGEST_FILE_BYTES:
+    if len(content) > most:
         raise bad(path, "size", "larger", allowed)
     return content

@@ -12,9 +12,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lambdamax import columns, names
-from lambdamax.catalog import Catalog, ReplicaRow
+from lambdamax.catalog import Catalog
 from lambdamax.columns import Column
 from lambdamax.exceptions import Fault, FrameError
+from lambdamax.replicas import DEGREES, Deployment, ReplicaRow
 from lambdamax.spec import GIVEN
 
 REPLICA_COLUMNS: Final = tuple(column.name for column in columns.of_groups("replica"))
@@ -59,7 +60,7 @@ def _points(frame: pl.DataFrame, known: tuple[Column, ...], faults: list[Fault],
     if faults:
         raise FrameError(tuple(faults))
     texts = frame.select(_text(frame, column) for column in known if column.is_text)
-    rows, replica = _replicas(texts.with_columns(_whole_tp(frame)), catalog)
+    rows, replica = _replicas(texts.with_columns(_degree(frame, name) for name in DEGREES), catalog)
     numbers = {column.name: _floats(frame[column.name]) for column in known if _has_number(frame, column)}
     numbers[_PRICE] = _prices(texts, numbers.get(_PRICE), catalog)
     return Points(frame, rows, replica, numbers)
@@ -148,14 +149,15 @@ def _text(frame: pl.DataFrame, column: Column) -> pl.Expr:
     return found.fill_null(column.default).alias(column.name)
 
 
-def _whole_tp(frame: pl.DataFrame) -> pl.Series:
-    tp = frame["tp"] if "tp" in frame.columns else pl.Series([None], dtype=pl.UInt32).new_from_index(0, frame.height)
-    return tp.cast(pl.Float64).fill_nan(None).fill_null(1).cast(pl.UInt32).alias("tp")
+def _degree(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A degree of parallelism, 1 where it is not given."""
+    found = frame[name] if name in frame.columns else pl.Series([None], dtype=pl.UInt32).new_from_index(0, frame.height)
+    return found.cast(pl.Float64).fill_nan(None).fill_null(1).cast(pl.UInt32).alias(name)
 
 
 def _replicas(texts: pl.DataFrame, catalog: Catalog) -> tuple[list[ReplicaRow], NDArray[np.uint32]]:
     keys, place = _distinct(texts.select(REPLICA_COLUMNS))
-    return [catalog.replica(*key) for key in keys.iter_rows()], place
+    return [catalog.replica(Deployment(**key)) for key in keys.iter_rows(named=True)], place
 
 
 def _prices(texts: pl.DataFrame, given: NDArray[np.float64] | None, catalog: Catalog) -> NDArray[np.float64]:

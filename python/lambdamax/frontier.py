@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import polars as pl
 
 from lambdamax import columns
-from lambdamax.catalog import load_catalog
+from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.exceptions import Fault, FrameError, UnknownName
 from lambdamax.frames import REPLICA_COLUMNS
+from lambdamax.replicas import Deployment
 from lambdamax.store import part_columns, read_parts
 
 _CHUNK_ROWS: Final = 262_144
@@ -29,6 +30,7 @@ def frontier(
     maximize: str = "requests_per_usd",
     by: Sequence[str] | None = None,
     compare: str = "gpu",
+    catalog: Catalog | None = None,
 ) -> pl.DataFrame:
     """The best point of every group and, ranked below it, the best that each other `compare` value can do there.
 
@@ -41,14 +43,16 @@ def frontier(
     `share_of_best` (of the winner's value), `binding_limit` and `next_limit` of that row's point (what stops it),
     `points`, `points_ok`, `refused` (the statuses of the others, with their counts), `unsupported_because` (the
     catalogue's reasons for that status, a list, null for none), then the point's other columns.
-    Parts are read one by one: memory grows with the answer, not with the source. Raises StoreError if the directory is
+    Parts are read one by one: memory grows with the answer, not with the source. `catalog` is the one that the points
+    were solved with, None the shipped one. Raises StoreError if the directory is
     not a finished sweep, FrameError if a column is not there.
     """
     keys = _keys(_columns(source), maximize, by, compare)
+    reduced = partial(_reduced, keys=keys, maximize=maximize, catalog=catalog or load_catalog())
     best: pl.DataFrame | None = None
     counts: pl.DataFrame | None = None
     refused: pl.DataFrame | None = None
-    for found, counted, without in map(partial(_reduced, keys=keys, maximize=maximize), _chunks(source)):
+    for found, counted, without in map(reduced, _chunks(source)):
         best = _best(_stacked(best, found), keys, maximize)
         counts = _summed(_stacked(counts, counted), keys)
         refused = _stacked(refused, without).unique(maintain_order=True)
@@ -90,9 +94,11 @@ def _keys(present: list[str], maximize: str, by: Sequence[str] | None, compare: 
     return [*(name for name in dict.fromkeys(given if by is None else by) if name != compare), compare]
 
 
-def _reduced(chunk: pl.DataFrame, *, keys: list[str], maximize: str) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def _reduced(
+    chunk: pl.DataFrame, *, keys: list[str], maximize: str, catalog: Catalog
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """What a chunk adds to the answer; the chunk itself is dropped before the next one is read."""
-    return _best(chunk, keys, maximize), _counted(chunk, keys), _unsupported(chunk, keys)
+    return _best(chunk, keys, maximize), _counted(chunk, keys), _unsupported(chunk, keys, catalog)
 
 
 def _best(points: pl.DataFrame, keys: list[str], maximize: str) -> pl.DataFrame:
@@ -120,25 +126,26 @@ def _counted(chunk: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
     return chunk.group_by(*keys, "status").agg(pl.len().cast(pl.UInt64).alias("points"))
 
 
-def _unsupported(chunk: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+def _unsupported(chunk: pl.DataFrame, keys: list[str], catalog: Catalog) -> pl.DataFrame:
     """For each combination of `keys` the reasons why points of it are not supported, one row each."""
     refused = chunk.filter(pl.col("status") == "unsupported")
     if not set(REPLICA_COLUMNS) <= set(chunk.columns):
         refused = refused.clear()
     names = [name for name in REPLICA_COLUMNS if name in refused.columns]
     refused = refused.select(list(dict.fromkeys((*keys, *names)))).unique(maintain_order=True)
-    reasons = [_reason(*replica) for replica in refused.select(names).iter_rows()]
+    reasons = [_reason(catalog, Deployment(*replica)) for replica in refused.select(names).iter_rows()]
     told = refused.select(keys).with_columns(pl.Series(_BECAUSE, reasons, dtype=pl.String))
     return told.unique(maintain_order=True)
 
 
 @cache
-def _reason(*replica: Any) -> str | None:
-    catalog = load_catalog()
+def _reason(catalog: Catalog, at: Deployment) -> str | None:
     try:
-        return catalog.replica(*replica).unsupported
+        return catalog.replica(at).unsupported
     except UnknownName:
-        return f"{replica[0]}: its config.json describes a model that cannot be sized"
+        if at.model in catalog.models:
+            return f"{at.gpu}: not in this catalogue; the one that the sweep used knows why"
+        return f"{at.model}: its config.json describes a model that cannot be sized"
 
 
 def _summed(counts: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
@@ -163,7 +170,8 @@ def _ranked(best: pl.DataFrame, group: list[str], maximize: str) -> pl.DataFrame
     """`best` with the place of each point in its group, and its value as a share of the winner's."""
     ordered = best.sort(_tie_order(best, maximize), nulls_last=True)
     rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
-    share = pl.col(maximize) / pl.col(maximize).max()
+    value, best_value = pl.col(maximize), pl.col(maximize).first()
+    share = pl.when(value == best_value).then(1.0).otherwise(value / best_value)
     if group:
         rank, share = rank.over(group), share.over(group)
     return ordered.with_columns(rank.alias("rank"), share.alias(_SHARE))

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from lambdamax import columns, frames, names
 from lambdamax.catalog import Catalog
 from lambdamax.columns import Column
-from lambdamax.engine import Arrays, Floats, Replicas, replica_table
+from lambdamax.engine import Arrays, Floats, Replicas, ReplicaTable
 from lambdamax.frames import REPLICA_COLUMNS
+from lambdamax.replicas import Deployment
 from lambdamax.series import DTYPES, coded, series
 from lambdamax.spec import Spec
 
@@ -37,7 +38,7 @@ class Grid:
     """
 
     axes: Mapping[str, tuple[str | float, ...]]
-    replicas: Mapping[str, Floats]
+    replicas: ReplicaTable
     prices: Floats
     categories: Mapping[str, tuple[str, ...]]
     reasons: tuple[str | None, ...]
@@ -46,12 +47,12 @@ class Grid:
     def of(cls, spec: Spec, catalog: Catalog) -> Self:
         """The grid of `spec`."""
         axes = spec.axes
-        rows = [catalog.replica(*combination) for combination in _combinations(axes)]
+        rows = [catalog.replica(at) for at in _deployments(axes)]
         labels = {name: _labels(columns.column(name), values, catalog) for name, values in axes.items()}
         texts = [column for column in columns.point_columns() if column.is_text]
         categories = {column.name: column.values or labels[column.name] for column in texts}
         reasons = tuple(row.unsupported for row in rows)
-        return cls(labels, replica_table(rows), _price_table(axes, catalog), categories, reasons)
+        return cls(labels, ReplicaTable.of(rows), _price_table(axes, catalog), categories, reasons)
 
     @property
     def points(self) -> int:
@@ -91,7 +92,7 @@ class Grid:
         shape = [len(self.axes[name]) for name in REPLICA_COLUMNS]
         places = np.arange(len(self.reasons)).reshape(shape)
         chosen = places[np.ix_(*(picks[name] for name in REPLICA_COLUMNS))].ravel()
-        replicas = {name: table[chosen] for name, table in self.replicas.items()}
+        replicas = self.replicas.only(chosen)
         reasons = tuple(self.reasons[place] for place in chosen)
         prices = self.prices[np.ix_(*(picks[name] for name in _offer_axes(self.axes)))]
         return replace(self, axes=axes, replicas=replicas, prices=prices, reasons=reasons)
@@ -117,9 +118,10 @@ class Grid:
         return pl.Enum(self.categories[column.name]) if column.is_text else DTYPES[column.type]
 
     def _column(self, column: Column, result: Arrays, height: int) -> pl.Series:
-        if column.name == "provider" and _GIVEN_PRICE in self.axes:
-            return self._decoded(column, np.zeros(height, dtype=np.uint32))
+        given = column.name == "provider" and _GIVEN_PRICE in self.axes
         if column.name in (*REPLICA_COLUMNS, *_PRICE_COLUMNS):
+            if given or len(self.axes[column.name]) == 1:
+                return self.values(column.name).new_from_index(0, height)
             return self._decoded(column, result[column.name])
         if column.name in result:
             return series(column, result[column.name], column.values)
@@ -140,8 +142,9 @@ class Grid:
         return coded(column, codes, categories)
 
 
-def _combinations(axes: Mapping[str, tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    return product(*(axes[name] for name in REPLICA_COLUMNS))
+def _deployments(axes: Mapping[str, tuple[Any, ...]]) -> Iterable[Deployment]:
+    for parts in product(*(axes[name] for name in REPLICA_COLUMNS)):
+        yield Deployment(**dict(zip(REPLICA_COLUMNS, parts, strict=True)))
 
 
 def _labels(column: Column, values: tuple[Any, ...], catalog: Catalog) -> tuple[Any, ...]:

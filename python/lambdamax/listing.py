@@ -2,44 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from lambdamax import solving
-from lambdamax.catalog import Catalog, Model, ReplicaRow, load_catalog
+from lambdamax.catalog import Catalog
+from lambdamax.model_facts import model_facts
 from lambdamax.prices import MEDIAN, Price
 from lambdamax.profiles import Profile
-from lambdamax.units import DASH, cell, number, quantity
+from lambdamax.units import DASH, number, quantity
 
-_BF16: Final = "bf16"
-_DENSE: Final = "dense: active_params is total_params, embedding and head included; bytes are for bf16 unless named"
 _READABLE: Final = (("bytes_per_s", "B/s"), ("bytes", "B"), ("dense_flops", "FLOP/s"))
+_LETTERS: Final = {
+    "full_attention": ("f", "full attention"),
+    "sliding_attention": ("w", "window"),
+    "chunked_attention": ("c", "chunked"),
+    "latent_attention": ("l", "latent (MLA)"),
+    "sparse_attention": ("s", "sparse"),
+    "recurrent": ("r", "recurrent"),
+    "no_attention": ("n", "neither"),
+    "experts": ("e", "with experts"),
+}
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A table with `headings`, its `text` columns aligned left, or pairs without them; and the same as `json`."""
+    """A table with `headings`, its `text` columns aligned left, or pairs without them; and the same as `json`.
+
+    `legend` explains a table; `others` are pairs below it: what has a reason in place of numbers.
+    """
 
     json: Any
     rows: tuple[tuple[str, ...], ...]
     headings: tuple[str, ...] = ()
     text: tuple[int, ...] = (0,)
+    legend: str = ""
+    others: tuple[tuple[str, str], ...] = ()
 
 
-def models(name: str | None = None) -> Listing:
+def models(catalog: Catalog, name: str | None = None) -> Listing:
     """Every model, or one by catalogue name or path of a config.json."""
-    catalog = load_catalog()
     if name is not None:
-        return _pairs(_model(catalog, catalog.model(name)))
-    found = [_model(catalog, catalog.model(each)) for each in catalog.models]
-    headings = ("model", "billion\nparameters", "weights,\nbf16", "KV per token,\nbf16", "\nlayers")
-    return Listing(found, tuple(map(_model_row, found)), headings)
+        return _pairs(model_facts(catalog, name))
+    found = [model_facts(catalog, each) for each in catalog.models]
+    headings = ("model", "params,\n10⁹", "active,\n10⁹", "native\nformat", "size,\nGB", "KV, B\na token", "\nlayers")
+    rows = tuple(_model_row(each) for each in found if each["unsupported"] is None)
+    refused = tuple((each["name"], f"unsupported: {each['unsupported']}") for each in found if each["unsupported"])
+    legend = f"layers: {', '.join(f'{letter} {words}' for letter, words in _LETTERS.values())}; KV in bf16, all layers"
+    return Listing(found, rows, headings, (0, 3, 6), legend, refused)
 
 
-def accelerators(name: str | None = None) -> Listing:
+def accelerators(catalog: Catalog, name: str | None = None) -> Listing:
     """Every accelerator, or one by id."""
-    catalog = load_catalog()
     if name is not None:
         return _pairs(_accelerator(catalog, name))
     found = [_accelerator(catalog, each) for each in catalog.accelerators]
@@ -47,9 +61,8 @@ def accelerators(name: str | None = None) -> Listing:
     return Listing(found, tuple(map(_accelerator_row, found)), headings)
 
 
-def prices(gpu: str | None = None) -> Listing:
+def prices(catalog: Catalog, gpu: str | None = None) -> Listing:
     """The median price of every accelerator by plan, or every provider's price of one."""
-    catalog = load_catalog()
     if gpu is not None:
         return _offers(catalog, gpu)
     found = [_medians(catalog, each) for each in catalog.accelerators]
@@ -57,9 +70,8 @@ def prices(gpu: str | None = None) -> Listing:
     return Listing(found, rows, ("gpu", *(f"{plan}, median\n(providers)" for plan in catalog.plans)))
 
 
-def profiles(name: str | None = None) -> Listing:
+def profiles(catalog: Catalog, name: str | None = None) -> Listing:
     """Every efficiency profile, or one by name or path of a .toml."""
-    catalog = load_catalog()
     if name is not None:
         return _pairs(asdict(_profile(catalog, name)))
     found = [_profile(catalog, each) for each in catalog.profiles]
@@ -68,47 +80,20 @@ def profiles(name: str | None = None) -> Listing:
     return Listing([asdict(each) for each in found], rows, headings, (0, 1, 2, 3, 4))
 
 
-def _model(catalog: Catalog, model: Model) -> dict[str, Any]:
-    """The facts of `model`, and the bytes that follow from them by number format; no sizes if it is unsupported."""
-    if model.unsupported is not None:
-        return {name: value or None for name, value in asdict(model).items()}
-    weights, kv = _bytes(catalog, model)
-    return {
-        **asdict(model),
-        "active_params": model.total_params,
-        "layer_counts": {"full_attention": model.layers},
-        "weight_bytes": weights[_BF16],
-        "weight_bytes_by_dtype": weights,
-        "kv_bytes_per_token": kv[_BF16],
-        "kv_bytes_per_token_by_dtype": kv,
-        "note": _DENSE,
-    }
-
-
-def _bytes(catalog: Catalog, model: Model) -> tuple[dict[str, float], dict[str, float]]:
-    """Weight bytes by weight format and KV bytes per token by KV format, from the engine."""
-    weights, kv = catalog.weight_dtypes, catalog.kv_dtypes
-    rows = [_row(catalog, model, dtype, _BF16) for dtype in weights] + [
-        _row(catalog, model, _BF16, dtype) for dtype in kv
-    ]
-    found = solving.facts(rows)
-    whole, per_token = found["weight_bytes"].to_list(), found["kv_bytes_per_token"].to_list()
-    return dict(zip(weights, whole, strict=False)), dict(zip(kv, per_token[len(weights) :], strict=True))
-
-
-def _row(catalog: Catalog, model: Model, weight_dtype: str, kv_dtype: str) -> ReplicaRow:
-    """A replica on any device that computes in `weight_dtype`: the bytes do not depend on it."""
-    dtype = catalog.weight_dtype(weight_dtype)
-    devices = (catalog.accelerator(gpu) for gpu in catalog.accelerators)
-    device = next(each for each in devices if dtype.unsupported_on(each) is None)
-    path = model.name if model.name in catalog.models else model.source
-    return catalog.replica(path, device.id, 1, weight_dtype, kv_dtype, catalog.engines[0], "default")
-
-
 def _model_row(found: Mapping[str, Any]) -> tuple[str, ...]:
-    parameters = number(found["total_params"] / 1e9, pad=True)
-    kv = quantity(found["kv_bytes_per_token"], "B")
-    return found["name"], parameters, cell(found["weight_bytes"], "B"), kv, str(found["layers"])
+    total, active = found["total_params"], found["active_params"]
+    of_a_token = DASH if active == total else number(active / 1e9, pad=True)
+    sizes = found["weight_dtype"], number(found["weight_bytes"] / 1e9, pad=True), f"{found['kv_bytes_per_token']:,.0f}"
+    return found["name"], number(total / 1e9, pad=True), of_a_token, *sizes, _layers(found["layer_counts"])
+
+
+def _layers(counts: Mapping[str, int]) -> str:
+    """Layers by kind, such as `18w 18f 36e`."""
+    return " ".join(f"{count}{_LETTERS[kind][0]}" for kind, count in _experts_last(counts))
+
+
+def _experts_last(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: item[0] == "experts")
 
 
 def _accelerator(catalog: Catalog, name: str) -> dict[str, Any]:
@@ -178,13 +163,21 @@ def _said(name: str, value: Any) -> Iterator[tuple[str, str]]:
     elif isinstance(value, Mapping):
         for inner, each in value.items():
             yield from _said(inner if isinstance(each, Mapping) else f"{name}.{inner}", each)
-    elif value not in (None, ""):
+    elif value not in (None, "", [], ()):
         yield name, _text(name, value)
+
+
+def _joined(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _entry(facts: Mapping[str, Any]) -> str:
+    return _joined(f"{name} {_text(name, value)}" for name, value in facts.items())
 
 
 def _text(name: str, value: Any) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
+        return "; ".join(_entry(each) for each in value) if value and isinstance(value[0], dict) else _joined(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     exact = f"{value:,.0f}" if value == int(value) else f"{value:g}"

@@ -14,6 +14,7 @@ PLANS: Final = ("on-demand", "reserved", "spot")
 MEDIAN: Final = "median"
 # Best first; of two prices with the same date the one higher up counts.
 EVIDENCE: Final = (
+    "own contract",
     "provider API via catalogue",
     "provider docs",
     "page copy",
@@ -46,15 +47,25 @@ Book = Mapping[tuple[str, str], Mapping[str, Price]]
 
 
 def read_prices() -> Book:
-    """One price per provider by (gpu, plan), medians not included.
+    """The prices of the package data."""
+    return book(read_rows("prices.csv"))
+
+
+def book(rows: Iterable[Row]) -> Book:
+    """One price per provider by (gpu, plan), medians not included; rows without a plan are left out.
 
     Of several rows of one provider the newest counts, then the one with the best evidence, then the largest instance,
     then the cheapest, then the first region in the alphabet.
     """
-    book: dict[tuple[str, str], dict[str, Price]] = {}
-    for row in sorted((row for row in read_rows("prices.csv") if row["plan"]), key=_rank):
-        book.setdefault((row["accelerator_id"], row["plan"]), {}).setdefault(row["provider"], _price(row))
-    return book
+    found: dict[tuple[str, str], dict[str, Price]] = {}
+    for row in sorted((row for row in rows if row["plan"]), key=_rank):
+        found.setdefault((row["accelerator_id"], row["plan"]), {}).setdefault(row["provider"], _price(row))
+    return found
+
+
+def laid_over(below: Book, above: Book) -> Book:
+    """`below` with the prices of `above`, in place of those of the same device, plan and provider."""
+    return {key: {**below.get(key, {}), **above.get(key, {})} for key in {**below, **above}}
 
 
 def median_price(prices: Iterable[Price]) -> Price | None:

@@ -38,6 +38,7 @@ CONSTANTS: Final[Mapping[Kind, Mapping[str, Allowed]]] = {
         "step_overhead_s": _TIME,
         "sequence_overhead_s": _TIME,
         "layer_floor_s": _TIME,
+        "latent_layer_floor_s": _TIME,
         "allreduce_latency_s": _TIME,
         "allreduce_latency_per_doubling_s": _TIME,
         "allreduce_bandwidth_efficiency": _SHARE,
@@ -47,6 +48,7 @@ CONSTANTS: Final[Mapping[Kind, Mapping[str, Allowed]]] = {
         "host_latency_s": _TIME,
         "host_latency_per_token_s": Allowed("s per prompt token", 0.0, 3600.0),
         "async_scheduling": Allowed("0 or 1", 0.0, 1.0),
+        "expert_load_imbalance": Allowed("fullest rank over mean", 1.0, 100.0),
     },
     "ratio": {
         "measured_over_floor_ratio": Allowed("1", 1e-6, 1e6),

@@ -29,6 +29,9 @@ _EXACT_DIGITS: Final = 12
 _SHARES: Final = ("prefix_hit_share", "memory_utilization", "utilization_cap")
 _BARE: Final = ("max_num_batched_tokens",)
 _SILENT_AT_ZERO: Final = ("isl_cv", "osl_cv", "prefix_tokens", "prefix_hit_share")
+_SILENT_AT_ONE: Final = ("pp", "dp", "ep")
+# What the engine's reserve follows from, beside the replica.
+_SETTINGS: Final = ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
 _SHARE: Final = "share_of_best"
 
 _LIMITS: Final = {**NAME_OF_LIMIT, "utilization": "utilisation"}
@@ -86,8 +89,9 @@ def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tupl
 
 def _agreed(winners: pl.DataFrame) -> list[str]:
     """What the operator decides, where every winner has the same of it."""
-    names = ("gpu", "tp", "weight_dtype", "kv_dtype", "engine")
-    return [name for name in names if name in winners.columns and winners[name].n_unique() == 1]
+    names = ("gpu", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "engine")
+    agreed = [name for name in names if name in winners.columns and winners[name].n_unique() == 1]
+    return [name for name in agreed if name not in _SILENT_AT_ONE or winners[name][0] != 1]
 
 
 def _is_neutral(table: pl.DataFrame, name: str) -> bool:
@@ -116,9 +120,10 @@ def _chosen(table: pl.DataFrame, compare: str) -> list[str]:
 
 
 def _is_decided(winners: pl.DataFrame, name: str, compare: str) -> bool:
-    if columns.column(name).is_text or name == "tp":
+    if columns.column(name).group == "replica":
         return winners[name].n_unique() > 1
-    by = [key for key in dict.fromkeys((compare, "gpu", "tp")) if key in winners.columns]
+    follows = [*(each.name for each in columns.of_groups("replica")), *_SETTINGS] if name == "reserved_bytes" else []
+    by = [key for key in dict.fromkeys((compare, "gpu", "tp", "engine", *follows)) if key in winners.columns]
     return bool(winners.group_by(by).agg(pl.col(name).n_unique())[name].gt(1).any())
 
 
@@ -156,6 +161,9 @@ _LABELS: Final = {
     "weight_dtype": "weights",
     "kv_dtype": "KV",
     "tp": "TP",
+    "pp": "PP",
+    "dp": "DP",
+    "ep": "EP",
     "isl_tokens": "ISL",
     "osl_tokens": "OSL",
     "isl_cv": "ISL CV",
@@ -168,4 +176,5 @@ _LABELS: Final = {
     "utilization_cap": "utilisation ≤",
     "max_num_seqs": "seats",
     "max_num_batched_tokens": "budget",
+    "kv_cache_tokens": "KV pool",
 }

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from lambdamax.explain import Explanation
+from lambdamax.replicas import DEGREES
 from lambdamax.units import DASH, cell, number, quantity
 from lambdamax.verdict import NAME_OF_LIMIT, RATE_OF_LIMIT, Mistake
 
@@ -35,21 +36,23 @@ def print_explanation(found: Explanation, console: Console) -> None:
     print_lines(console, _header(found))
     console.print()
     print_pairs(console, (*found.verdict.items(), *_cost(found)))
-    for part in (_print_limits, _print_both_models, _print_operating_point, _print_chain, _print_mistakes):
+    for part in _SECTIONS:
         part(found, console)
 
 
 def print_table(
     console: Console, headings: Sequence[str], rows: Iterable[Sequence[str]], text: Iterable[int] = (0,)
 ) -> None:
-    """A table without lines. Columns `text` are aligned left and, but for the first, may wrap; others are numbers."""
+    """A table without lines. Columns `text` are aligned left and may wrap, the first only if it is very wide."""
     lines = [tuple(row) for row in rows]
-    width = sum(map(_widest, zip(headings, *lines, strict=True)))
-    gap = 1 if len(headings) + width < console.width < 2 * len(headings) + width else 2
+    widest = [_widest(cells) for cells in zip(headings, *lines, strict=True)]
+    width = sum(widest)
+    folds = widest[0] > console.width // 2
+    gap = 1 if folds or len(headings) + width < console.width < 2 * len(headings) + width else 2
     table = Table(box=None, padding=(0, gap, 0, 0), header_style="dim", show_edge=False, pad_edge=False)
     left = set(text)
     for index, heading in enumerate(headings):
-        wraps = index in left and index > 0
+        wraps = index in left and (index > 0 or folds)
         table.add_column(heading, justify="left" if index in left else "right", no_wrap=not wraps, overflow="fold")
     for row in lines:
         table.add_row(*row)
@@ -82,9 +85,12 @@ def _section(console: Console, title: str) -> None:
 
 
 def _header(found: Explanation) -> Iterator[str]:
-    c = found.columns
-    what = f"{c['model']} on {c['tp']} × {c['gpu']} (TP {c['tp']}), weights {c['weight_dtype']}, KV {c['kv_dtype']}"
-    yield f"{what}, {c['engine']}"
+    c, asked = found.columns, found.question
+    degrees = [(name.upper(), getattr(asked, name)) for name in DEGREES]
+    ranks = ", ".join(f"{name} {degree}" for name, degree in degrees if degree > 1 or name == "TP")
+    native = f" ({found.native_formats})" if c["weight_dtype"] == "native" else ""
+    weights = f"weights {c['weight_dtype']}{native}, KV {c['kv_dtype']}, {c['engine']}"
+    yield f"{c['model']} on {asked.tp * asked.pp * asked.dp} × {c['gpu']} ({ranks}), {weights}"
     yield ", ".join(_workload(found))
 
 
@@ -214,6 +220,12 @@ def _print_chain(found: Explanation, console: Console) -> None:
     print_table(console, ("", "value", "how"), rows, (0, 2))
 
 
+def _print_assumptions(found: Explanation, console: Console) -> None:
+    if found.assumptions:
+        _section(console, "Taken for granted")
+        print_lines(console, found.assumptions)
+
+
 def _print_mistakes(found: Explanation, console: Console) -> None:
     if found.mistakes:
         _section(console, "Usual mistakes, at this point")
@@ -228,3 +240,13 @@ def _mistake(mistake: Mistake) -> tuple[str, str]:
 def _value(found: Explanation, name: str) -> float:
     value = found.columns[name]
     return math.nan if value is None else float(value)
+
+
+_SECTIONS: Final = (
+    _print_assumptions,
+    _print_limits,
+    _print_both_models,
+    _print_operating_point,
+    _print_chain,
+    _print_mistakes,
+)

@@ -13,16 +13,16 @@ import polars as pl
 from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
-from lambdamax.catalog import load_catalog
+from lambdamax.catalog import Catalog
 from lambdamax.grid import Grid
-from lambdamax.spec import Spec, read_spec
+from lambdamax.spec import Spec, catalog_of, read_spec
 
 _FIRST_BLOCK_ROWS: Final = 16_384
 _LARGEST_BLOCK_ROWS: Final = 131_072
 _LARGEST_PRODUCT: Final = 1_048_576
 
 
-def scan(spec: str | Path | Spec) -> pl.LazyFrame:
+def scan(spec: str | Path | Spec, *, catalog: Catalog | None = None) -> pl.LazyFrame:
     """The rows of `spec` (a sweep file, or a Spec) as a LazyFrame: one per point of the grid, solved when asked for.
 
     Its columns are those of the dictionary but for the load: the inputs, each given or with what the engine took in its
@@ -32,12 +32,13 @@ def scan(spec: str | Path | Spec) -> pl.LazyFrame:
 
     A query solves what it needs: a filter on axes rules out values, and thus rows, beforehand; a query of axes alone
     solves nothing; any other filter and the choice of columns are applied block by block, so memory does not grow with
-    the grid. Every collect solves anew.
+    the grid. Every collect solves anew. Names are looked up in `catalog` (`load_catalog(directory)`), else in the one
+    that the spec names, else in the shipped one.
 
     Raises SpecError, naming every fault of the file. A point that cannot be solved raises nothing.
     """
-    spec = spec if isinstance(spec, Spec) else read_spec(spec)
-    grid = Grid.of(spec, load_catalog())
+    spec = spec if isinstance(spec, Spec) else read_spec(spec, catalog=catalog)
+    grid = Grid.of(spec, catalog or catalog_of(spec))
     size = f"{grid.points} points"
     return register_io_source(_Source(grid), schema=grid.schema, is_pure=True, explain_name="GRID", explain_detail=size)
 

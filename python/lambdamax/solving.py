@@ -7,14 +7,15 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from lambdamax import columns, frames
-from lambdamax.catalog import ReplicaRow, load_catalog
+from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.columns import Column
 from lambdamax.engine import Arrays, Replicas
 from lambdamax.frames import Points
+from lambdamax.replicas import ReplicaRow
 from lambdamax.series import series
 
 
-def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFrame:
+def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Catalog | None = None) -> pl.DataFrame:
     """Solve every row of `frame`, a point: its columns, in its order, with the answers appended.
 
     The columns are inputs of the dictionary, in its units (SI, USD/h). `model`, `gpu`, `isl_tokens` and `osl_tokens`
@@ -25,12 +26,12 @@ def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFra
     Raises FrameError, naming every column that is unknown, missing or of the wrong type and, for each column with
     values that are not allowed, the first of them with its row and how many more rows there are.
     """
-    points = frames.points(frame, load_catalog())
+    points = frames.points(frame, catalog or load_catalog())
     result = Replicas.of(points.rows).solve(points.replica, points.numbers, threads)
     return _with_answers(points, result, columns.of_groups("answer", "operating", "money"))
 
 
-def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFrame:
+def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Catalog | None = None) -> pl.DataFrame:
     """The operating point of every row of `frame` under a given load, as `solve` gives the one at the largest rate.
 
     Beside the inputs of `solve`, `frame` has `rate_rps` [requests/s] (open loop), or `concurrency` [requests] and
@@ -38,7 +39,7 @@ def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0) -> pl.DataFram
     group operating, as far as it depends on the load, and of its group load what is not in `frame`; `load_status` says
     what became of the load. Raises FrameError as `solve` does.
     """
-    points = frames.loaded_points(frame, load_catalog())
+    points = frames.loaded_points(frame, catalog or load_catalog())
     result = Replicas.of(points.rows).load(points.replica, points.numbers, threads)
     result["load_status"] = result.pop("status")
     return _with_answers(points, result, columns.of_groups("answer", "operating", "load"))

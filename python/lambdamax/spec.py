@@ -26,7 +26,7 @@ from lambdamax import columns
 from lambdamax.axes import Counts, Mistake, Names, Numbers, Values, allowed_axis, numbers, refuse, show, texts
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.columns import Column
-from lambdamax.exceptions import Fault, SpecError
+from lambdamax.exceptions import CatalogError, Fault, SpecError
 
 GIVEN: Final = "given"
 MAX_POINTS: Final = 2**53
@@ -60,7 +60,13 @@ class Replica(_Table):
     """Accelerators by catalogue id."""
     tp: Counts = (1,)
     """Tensor-parallel ranks."""
-    weight_dtype: Names = ("bf16",)
+    pp: Counts = (1,)
+    """Pipeline-parallel stages."""
+    dp: Counts = (1,)
+    """Data-parallel ranks."""
+    ep: Counts = (1,)
+    """Expert-parallel ranks: 1, or tp times dp."""
+    weight_dtype: Names = ("native",)
     """Number formats of the weights."""
     kv_dtype: Names = ("bf16",)
     """Number formats of the KV cache."""
@@ -104,6 +110,8 @@ class Scheduler(_Table):
     """Memory of one accelerator [bytes]."""
     reserved_bytes: Numbers = ()
     """Memory of one accelerator kept from weights and KV [bytes]."""
+    kv_cache_tokens: Numbers = ()
+    """KV pools as the engine reported them at start, for a whole replica [tokens]."""
 
 
 class Slo(_Table):
@@ -152,6 +160,8 @@ class Spec(BaseModel):
     """What the sweep is called."""
     question: StrictStr = ""
     """The question that it answers."""
+    catalog: StrictStr = ""
+    """A directory with facts of your own, relative to the sweep file."""
     replica: Replica
     workload: Workload
     scheduler: Scheduler = Scheduler()
@@ -175,20 +185,50 @@ class Spec(BaseModel):
         return self
 
 
-def read_spec(path: str | Path) -> Spec:
-    """The sweep file at `path`; SpecError naming every fault at once."""
+def read_spec(path: str | Path, *, catalog: Catalog | None = None) -> Spec:
+    """The sweep file at `path`; SpecError naming every fault at once. Names are looked up as `parse_spec` does."""
     path = Path(path)
-    return parse_spec(_read_toml(path), file=str(path), folder=path.parent)
+    return parse_spec(_read_toml(path), file=str(path), folder=path.parent, catalog=catalog)
 
 
-def parse_spec(content: Mapping[str, Any], *, file: str = "spec", folder: Path = Path()) -> Spec:
-    """The spec with that `content`; paths in it are relative to `folder`, faults are reported as of `file`."""
-    context = _Context(load_catalog(), folder)
+def parse_spec(
+    content: Mapping[str, Any], *, file: str = "spec", folder: Path = Path(), catalog: Catalog | None = None
+) -> Spec:
+    """The spec with that `content`; paths in it are relative to `folder`, faults are reported as of `file`.
+
+    Names are looked up in `catalog`, else in the one that the spec names, else in the shipped one.
+    """
+    content = _with_catalog_found(content, folder)
+    context = _Context(catalog or _catalog_named_in(content, file), folder)
     try:
         return Spec.model_validate(content, context=context)
     except ValidationError as error:
         rest = _rest_of_the_mistakes(error, content, context)
         raise SpecError((*_faults(error, file), *(Fault(file, *mistake) for mistake in rest))) from None
+
+
+def catalog_of(spec: Spec) -> Catalog:
+    """The catalogue that `spec` names, else the shipped one; CatalogError if it cannot be read."""
+    return load_catalog(spec.catalog or None)
+
+
+def _with_catalog_found(content: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    named = content.get("catalog")
+    return {**content, "catalog": str(folder / named)} if isinstance(named, str) and named else content
+
+
+def _catalog_named_in(content: Mapping[str, Any], file: str) -> Catalog:
+    """The faults of a catalogue are told before those of the sweep file, whose names it may define."""
+    named = content.get("catalog")
+    try:
+        return load_catalog(named if isinstance(named, str) and named else None)
+    except CatalogError as error:
+        faults = (Fault(file, "catalog", show(named), f"a catalogue without faults: {line}") for line in _lines(error))
+        raise SpecError(tuple(faults)) from None
+
+
+def _lines(error: CatalogError) -> list[str]:
+    return str(error).splitlines()
 
 
 class _Context(NamedTuple):
@@ -330,7 +370,7 @@ def _allowed_keys(location: tuple[int | str, ...]) -> str:
 def _allowed_value(key: str) -> str:
     if key in _TABLES:
         return f"a table with the keys {', '.join(_TABLES[key].model_fields)}"
-    if key in ("name", "question"):
+    if key in ("name", "question", "catalog"):
         return "text"
     if key == "output.part_rows":
         return f"a whole number from {_PART_ROWS[0]} to {_PART_ROWS[1]}"

@@ -238,7 +238,7 @@ def _described(arrow: pa.Field) -> pa.Field:
 
 
 def _count(frame: pl.DataFrame) -> dict[str, int]:
-    return dict(sorted(frame["status"].cast(pl.String).value_counts().iter_rows()))
+    return dict(sorted(frame["status"].value_counts().iter_rows()))
 
 
 def _checksum(path: Path) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from lambdamax.catalog import load_catalog
+from lambdamax.catalog import Catalog
 from lambdamax.exceptions import StoreError
 from lambdamax.grid import Grid
-from lambdamax.spec import Spec, read_spec
+from lambdamax.spec import Spec, catalog_of, read_spec
 from lambdamax.store import Identity, Store
 
 Report = Callable[[int, int], None]
@@ -39,18 +39,24 @@ class SweepResult:
 
 
 def sweep(
-    spec: str | Path | Spec, out: str | Path, *, threads: int = 0, progress: bool | Report | None = None
+    spec: str | Path | Spec,
+    out: str | Path,
+    *,
+    threads: int = 0,
+    progress: bool | Report | None = None,
+    catalog: Catalog | None = None,
 ) -> SweepResult:
     """Solve every point of `spec` (a sweep file, or a Spec) into Parquet parts in the directory `out`.
 
     Parts that are in `out` already and whole are kept, so a sweep that was interrupted goes on where it stopped. The
     bytes of a part depend on the spec and the versions in the manifest, not on `threads` (0: every core). Progress is
-    shown on stderr if that is a terminal, or if `progress` is true; a callable is told the rows done and in all. Raises
-    SpecError, naming every fault of the file, and StoreError if `out` holds anything else.
+    shown on stderr if that is a terminal, or if `progress` is true; a callable is told the rows done and in all.
+    `catalog` is the one to look names up in (`load_catalog(directory)`); None is the one that the spec names, else the
+    shipped one. Raises SpecError, naming every fault of the file, and StoreError if `out` holds anything else.
     """
     started = time.monotonic()
-    spec = spec if isinstance(spec, Spec) else read_spec(spec)
-    catalog = load_catalog()
+    spec = spec if isinstance(spec, Spec) else read_spec(spec, catalog=catalog)
+    catalog = catalog or catalog_of(spec)
     grid = Grid.of(spec, catalog)
     about = {"name": spec.name, "question": spec.question}
     store = Store.opened(out, Identity.of(spec, grid, catalog), about)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lambdamax.case import Case
+from lambdamax.parallelism import refusals
 from lambdamax.units import number, quantity
 
 # A replica that also decodes leaves prefill less than about this share of its peak FLOP/s; above it, ask about caching.
@@ -46,7 +47,7 @@ _HAPPENS: Final = {
 }
 _CHANGES: Final = {
     "compute": "more or faster GPUs, narrower weights, shorter or cached prompts; more memory gains nothing",
-    "kv_pool": "more GPU memory (a bigger GPU, a higher TP), a narrower KV cache, or shorter contexts",
+    "kv_pool": "more GPU memory (a bigger GPU, a higher TP or PP), a narrower KV cache, or shorter contexts",
     "seats": "a larger --max-num-seqs",
     "tpot_slo": "a looser TPOT target, more memory bandwidth, a higher TP, narrower weights, shorter or cached prompts",
     "ttft_slo": "a looser TTFT target, more FLOP/s (a faster GPU, a higher TP), shorter or cached prompts",
@@ -100,7 +101,7 @@ def _answer(case: Case) -> Iterator[tuple[str, str]]:
 
 def _limits(case: Case, binding: str) -> Iterator[tuple[str, str]]:
     rate = case.answer["max_rate_rps"]
-    replica = f"one replica ({case.question.tp} × {case.question.gpu})"
+    replica = f"one replica ({case.gpus} × {case.question.gpu})"
     at_most = f"{replica} serves at most {quantity(rate, 'req/s')}"
     never = f"no rate is low enough: even idle, {replica} misses the {NAME_OF_LIMIT[binding]}"
     yield "answer", at_most if rate > 0 else never
@@ -159,21 +160,19 @@ def _sustained(case: Case) -> str:
 
 
 def _does_not_fit(case: Case) -> str:
-    usable = case.point("memory_bytes") * case.point("memory_utilization") - case.point("reserved_bytes")
-    shard = quantity(case.facts["weight_shard_bytes"], "B")
+    if not math.isnan(given := case.point("kv_cache_tokens")):
+        return f"it does not fit: a KV pool of {quantity(given, 'tokens', 9)} does not hold one request"
+    shard = case.facts["weight_shard_bytes"]
+    usable, weights = quantity(case.left_bytes + shard, "B"), quantity(shard, "B")
     return (
-        f"it does not fit: each GPU has {quantity(usable, 'B')} for weights and KV cache, its share of the weights is "
-        f"{shard}, and the rest must hold at least one request; to change it, a higher TP, GPUs with more memory, or "
-        "narrower weights"
+        f"it does not fit: each GPU has {usable} for weights and KV cache, its share of the weights is {weights}, and "
+        "the rest must hold at least one request; to change it, a higher TP or PP, GPUs with more memory, or narrower "
+        "weights"
     )
 
 
 def _invalid_parallelism(case: Case) -> str:
-    heads, kv_heads = (number(case.row.fields[name]) for name in ("attention_heads", "kv_heads"))
-    return (
-        f"TP {case.question.tp} cannot split this model: it must divide the {heads} attention heads, and divide the "
-        f"{kv_heads} KV heads or be a multiple of them"
-    )
+    return f"this model cannot be cut so: {'; '.join(refusals(case.row))}"
 
 
 def _unsupported(case: Case) -> str:
