@@ -136,13 +136,13 @@ def test_whole_numbers_and_numbers_are_taken_alike(run: Run) -> None:
 
 
 def test_a_point_that_is_not_supported_says_why(run: Run, tmp_path: Path) -> None:
-    config = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 8}
+    config = {"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4", "compress_ratios": [1, 4]}
     (tmp_path / "moe").mkdir()
     (tmp_path / "moe" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     moe = str(tmp_path / "moe" / "config.json")
     lines = [
-        (POINT.replace("qwen3-8b", moe), "moe: model_type = 'mixtral'"),
-        (POINT.replace("h100-sxm", "a100-80-sxm") + " --weight-dtype fp8", "lists no fp8_dense_flops"),
+        (POINT.replace("qwen3-8b", moe), "moe: model_type = 'deepseek_v4'"),
+        (POINT.replace("h100-sxm", "mi250x") + " --weight-dtype fp8", "lists no fp8_dense_flops"),
     ]
     for line, why in lines:
         for load in ("", " --rate 1 --measured-ttft-s 1 --measured-tpot-s 0.02", " --concurrency 3 --think-time-s 1"):
@@ -178,9 +178,9 @@ def test_a_sweep_and_its_frontier(run: Run, spec: Path, tmp_path: Path) -> None:
 
 
 def test_unsupported_points_are_counted_with_their_reasons(run: Run, spec: Path, tmp_path: Path) -> None:
-    text = SPEC.replace('"a10"]', '"a100-80-sxm"]\nweight_dtype = ["bf16", "fp8"]')
+    text = SPEC.replace('"a10"]', '"mi250x"]\nweight_dtype = ["bf16", "fp8"]')
     spec.write_text(text, encoding="utf-8")
-    out, reason = str(tmp_path / "out"), "weight_dtype fp8: a100-80-sxm lists no fp8_dense_flops, which it needs"
+    out, reason = str(tmp_path / "out"), "weight_dtype fp8: mi250x lists no fp8_dense_flops, which it needs"
     swept = " ".join(run("sweep", str(spec), "--out", out).output.split())
     assert "unsupported 8 unsupported, because" in swept
     assert f"8 {reason}" in swept
@@ -191,17 +191,17 @@ def test_unsupported_points_are_counted_with_their_reasons(run: Run, spec: Path,
     assert {(row["gpu"], *(row["unsupported_because"] or ())) for row in rows} == {
         ("h100-sxm",),
         ("mi300x",),
-        ("a100-80-sxm", reason),
+        ("mi250x", reason),
     }
 
 
 def test_a_frontier_without_a_winner_says_why(run: Run, spec: Path, tmp_path: Path) -> None:
-    spec.write_text(SPEC.replace('["h100-sxm", "mi300x", "a10"]', '"a10"\nweight_dtype = "fp8"'), encoding="utf-8")
+    spec.write_text(SPEC.replace('["h100-sxm", "mi300x", "a10"]', '"mi250x"\nweight_dtype = "fp8"'), encoding="utf-8")
     run("sweep", str(spec), "--out", str(tmp_path / "out"))
     shown = run("frontier", str(tmp_path / "out"), "--by", "model")
     assert shown.exit_code == 0, shown.output
     assert "8, of which 0 are ok" in shown.output
-    assert shown.output.count("a10  no point is ok: unsupported 4") == 2
+    assert shown.output.count("mi250x  no point is ok: unsupported 4") == 2
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -264,7 +264,7 @@ def test_a_damaged_part_is_one_line_and_status_1(run: Run, spec: Path, tmp_path:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("catalog models", "llama-3.3-70b-instruct 70.55 141.1 GB 327,680 B 80"),
+        ("catalog models", "llama-3.3-70b-instruct 70.55 – bf16 141.1 327,680 80f"),
         ("catalog accelerators", "h100-sxm 85.52 GB 3.35 TB/s 989 1,979 8 × 450 GB/s"),
         ("catalog prices", "h100-sxm $"),
         ("catalog profiles", "hopper full default Hopper"),
@@ -289,6 +289,103 @@ def test_a_model_says_what_follows_from_its_sizes(run: Run) -> None:
     assert model["layer_counts"] == {"full_attention": 32}
     assert model["source"].startswith("http")
     assert model["date"]
+
+
+SERVER_LOG = "(EngineCore_0 pid=1) INFO [kv_cache_utils.py:566] GPU KV cache size: 446,336 tokens\n"
+
+
+def test_the_pool_of_a_start_up_log_is_used_and_said(run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text(SERVER_LOG, encoding="utf-8")
+    found = json.loads(run(POINT, "--startup-log", str(log), "--json").output)
+    assert found["kv_pool_tokens"] == found["kv_cache_tokens"] == 446_336
+    assert f"the KV pool is 446,336 tokens, as {log} says, in place of the" in found["assumptions"][0]
+    both = run(POINT, "--startup-log", str(log), "--kv-cache-tokens", "5000")
+    assert (both.exit_code, "--startup-log or --kv-cache-tokens, not both" in both.stderr) == (2, True)
+    other = run(f"{POINT} --dp 2", "--startup-log", str(log))
+    assert (other.exit_code, len(other.stderr.splitlines())) == (1, 1)
+    assert "data-parallel engines = 1: allowed: the log of a server with DP 2, as asked" in other.stderr
+    log.write_text("nothing\n", encoding="utf-8")
+    assert "allowed: a log of vLLM that says how large" in run(POINT, "--startup-log", str(log)).stderr
+    assert run(POINT, "--startup-log", str(tmp_path / "absent")).exit_code == 1
+
+
+def test_every_degree_of_parallelism_is_an_option(run: Run) -> None:
+    line = "explain --model deepseek-v3 --gpu h200-sxm --isl 1000 --osl 200 --tp 4 --pp 1 --dp 2 --ep 8"
+    shown = run(line, columns=120)
+    assert "deepseek-v3 on 8 × h200-sxm (TP 4, DP 2, EP 8), weights native (fp8), KV bf16, vllm" in shown.output
+    assert "Taken for granted" in shown.output
+    answer = json.loads(run(line, "--json").output)
+    assert [answer[name] for name in ("tp", "pp", "dp", "ep", "gpus")] == [4, 1, 2, 8, 8]
+
+
+TINY = {"model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8}
+TINY |= {"vocab_size": 32_000, "num_attention_heads": 16, "num_key_value_heads": 4}
+
+
+def test_a_model_of_ones_own_is_added_listed_explained_and_swept(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    own = ("--catalog", str(tmp_path / "own"))
+    added = run("catalog add", str(tmp_path / "tiny"), "--published-params", "0.19", *own, "--json")
+    assert added.exit_code == 0, added.stderr
+    assert json.loads(added.output)["published_params"] == 190_000_000
+    again = run("catalog add", str(tmp_path / "tiny"), *own)
+    assert (again.exit_code, len(again.stderr.splitlines())) == (1, 1)
+    assert "name = 'tiny': allowed: a name that is not there yet; --replace takes its place" in again.stderr
+    assert run("catalog add", str(tmp_path / "tiny"), "--replace", *own).exit_code == 0
+    assert "Missing option '--catalog'" in run("catalog add", str(tmp_path / "tiny")).stderr
+    assert "tiny" in run("catalog models", *own).output
+    assert json.loads(run("catalog models tiny", *own, "--json").output)["layers"] == 8
+    assert run("catalog models tiny").exit_code == 1
+    assert run("explain --model tiny --gpu l4 --isl 100 --osl 50", *own).exit_code == 0
+    study = tmp_path / "study.toml"
+    study.write_text(SPEC.replace('"qwen3-8b"', '"tiny"'), encoding="utf-8")
+    assert run("sweep", str(study), "--out", str(tmp_path / "out")).exit_code == 1
+    assert run("sweep", str(study), "--out", str(tmp_path / "out"), *own).exit_code == 0
+    monkeypatch.setenv("LAMBDAMAX_CATALOG", str(tmp_path / "own"))
+    rows = json.loads(run("frontier", str(tmp_path / "out"), "--json").output)
+    assert {row["model"] for row in rows} == {"tiny", "llama-3.1-8b-instruct"}
+    assert run("catalog models tiny").exit_code == 0
+
+
+def test_every_fault_of_a_catalogue_is_a_line_and_status_1(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "prices.csv").write_text("accelerator_id,colour\nh9,red\n", encoding="utf-8")
+    (tmp_path / "models.csv").write_text("name\n", encoding="utf-8")
+    for line in (POINT, "catalog models", "sweep sweeps/quickstart.toml --out out", "frontier out"):
+        result = run(line, "--catalog", str(tmp_path))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert all(each.startswith("error: ") and ": allowed: " in each for each in result.stderr.splitlines())
+        assert len(result.stderr.splitlines()) == 3
+
+
+def test_a_mixed_model_says_what_it_is_made_of(run: Run) -> None:
+    found: dict[str, Any] = json.loads(run("catalog models gpt-oss-120b --json").output)
+    assert found["layer_counts"] == {"sliding_attention": 18, "full_attention": 18, "experts": 36}
+    assert found["checkpoint"] == {"mixer": "bf16", "experts": "mxfp4", "head": "bf16", "block_size": 1}
+    assert found["windows"] == [{"kind": "sliding_attention", "tokens": 128, "layers": 18}]
+    assert (
+        found["weight_bytes"] == found["weight_bytes_by_dtype"]["native"] < found["weight_bytes_by_dtype"]["bf16"] / 3
+    )
+    assert found["published_active_params"] == 5.1e9
+    assert found["active_params"] < found["total_params"] / 15
+    hybrid = json.loads(run("catalog models qwen3-next-80b-a3b-instruct --json").output)
+    assert hybrid["state_bytes_per_sequence"] > 1e6
+    assert hybrid["layer_counts"]["recurrent"] == 36
+
+
+def test_a_refused_model_has_a_reason_in_place_of_sizes(run: Run) -> None:
+    found = json.loads(run("catalog models deepseek-v4-pro --json").output)
+    sizes = ("total_params", "active_params", "weight_bytes", "kv_bytes_per_token", "state_bytes_per_sequence")
+    assert [found[name] for name in sizes] == [None] * 5
+    assert "compress_ratios" in found["unsupported"]
+    assert found["source"]
+    shown = run("catalog models")
+    assert "deepseek-v4-pro unsupported: model_type = 'deepseek_v4'" in " ".join(shown.output.split())
+    everything = json.loads(run("catalog models --json").output)
+    assert all((each["unsupported"] is None) == (each["weight_bytes"] is not None) for each in everything)
 
 
 def test_interrupting_is_status_130(run: Run, spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:

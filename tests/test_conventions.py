@@ -19,29 +19,31 @@ from lambdamax.spec import parse_spec
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "python" / "lambdamax"
-MODULES = sorted(path.stem for path in PACKAGE.glob("*.py"))
+# By name below the package; a package inside it goes by its own name.
+FILES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
+MODULES = sorted(FILES)
 RUST = sorted(path for crate in (ROOT / "rust").iterdir() for path in (crate / "src").rglob("*.rs"))
-TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES}
+TREES = {name: ast.parse(FILES[name].read_text(encoding="utf-8")) for name in MODULES}
 
 # From the ground up; a module imports only those before it.
 PYTHON_FLOORS = [
-    *("exceptions", "columns", "units", "facts", "architecture", "hub", "accelerators", "dtypes", "engines", "prices"),
-    *("profiles", "catalog", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid", "store", "scan"),
-    *("sweep", "frontier", "case", "verdict", "chain", "explain", "render", "listing", "ranking", "cli"),
+    *("exceptions", "columns", "units", "facts", "architecture", "accelerators", "dtypes", "engines", "prices"),
+    *("profiles", "hub.fields", "hub.family", "hub.dense_families", "hub.expert_families", "hub.hybrid_families"),
+    *("hub.families", "hub.layers", "hub.feedforward", "hub.mixers", "hub.blocks", "hub.unlike", "hub.extras"),
+    *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
+    *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
+    *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
+    *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
+    *("explain", "render", "model_facts", "listing", "ranking", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
 RUST_LADDER = (
-    "accelerator",
-    "model",
-    "profile",
-    "step",
-    "replica",
-    "workload",
-    "ttft",
-    "equilibrium",
-    "capacity",
-    "sweep",
+    *("accelerator", "parallelism", "memory", "span", "model", "profile", "step", "replica", "workload", "attention"),
+    *("ttft", "equilibrium", "capacity", "sweep"),
 )
 CORE = [path for path in RUST if path.parts[-3] == "lambdamax-core" and path.stem != "lib"]
 
@@ -53,9 +55,9 @@ def imported(tree: ast.AST) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module == "lambdamax":
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lambdamax."):
-            found.add((node.module or "").split(".")[1])
+            found.add((node.module or "").partition(".")[2])
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("lambdamax.")}
+            found |= {alias.name.partition(".")[2] for alias in node.names if alias.name.startswith("lambdamax.")}
     return found
 
 

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from lambdamax import _engine
 from reference import batch
 from reference.batch import Columns
+from reference.fields import default, field
 from reference.points import Case, Fields, cases, loads
-from reference.shard import default, shard
+from reference.shard import shard
+from reference.spans import FULL
 from reference.workload import workload
 
 QUICK = settings(max_examples=60, deadline=None, derandomize=True, database=None)
@@ -29,7 +31,9 @@ ROUNDING = 1e-9
 SLOS = {"slo_tpot_s": "rate_at_tpot_rps", "slo_ttft_s": "rate_at_ttft_rps", "slo_e2e_s": "rate_at_e2e_rps"}
 SPEEDS = (
     "memory_bandwidth_bytes_per_s",
-    "gemm_flops",
+    "mixer_flops",
+    "mlp_flops",
+    "expert_flops",
     "attention_flops",
     "scaleup_bytes_per_s",
     "pcie_bytes_per_s",
@@ -39,6 +43,10 @@ RATES = tuple(name for name in _engine.ANSWER_FIELDS if name.endswith("_rps"))
 TIMES = ("ttft_mean_s", "tpot_mean_s", "tpot_token_mean_s", "e2e_mean_s", "tpot_floor_s")
 SAME = ("in_flight", "running", "decoding", "prefill_share", "utilization", "kv_in_flight_tokens", "kv_pool_tokens")
 MONEY = ("cost_usd_per_hour", "requests_per_usd", "usd_per_mtok_output", "usd_per_mtok_total")
+
+# `model` numbers the blocks; the batch gives it.
+ROW_FIELDS = tuple(name for name in _engine.REPLICA_FIELDS if name != "model")
+LAYER_FIELDS = tuple(name for name in _engine.BLOCK_FIELDS if name != "model")
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -151,19 +159,26 @@ def test_nothing_beats_the_hardware(seed: int) -> None:
     for case, got in zip(points, batch.rows(answers), strict=True):
         if got["status"] not in (code("ok"), code("no_price")):
             continue
-        part, load = shard(case.row), workload(case.row, case.point)
-        bandwidth, flops = case.row["memory_bandwidth_bytes_per_s"], case.row["gemm_flops"]
-        assert bandwidth is not None
-        assert flops is not None
-        assert got["max_rate_rps"] * 2 * part.layer_params * (load.mean_uncached + load.d1) <= flops
+        part, load = shard(case.row, case.blocks), workload(case.row, case.point)
+        slots, bandwidth = part.cut.slots, field(case.row, "memory_bandwidth_bytes_per_s")
+        token_s = 2 * sum(
+            getattr(part, params) / field(case.row, flops)
+            for params, flops in (
+                ("mixer_params", "mixer_flops"),
+                ("mlp_params", "mlp_flops"),
+                ("token_expert_params", "expert_flops"),
+            )
+        )
+        assert got["max_rate_rps"] / slots * token_s * (load.mean_uncached + load.d1) <= 1
         assert got["tpot_token_mean_s"] >= got["tpot_floor_s"]
         step = got["tpot_token_mean_s"] * (1 - got["prefill_share"])
-        read = part.weight_read_bytes + got["decoding"] * load.context * part.kv_bytes_per_token_rank
-        assert read / step <= bandwidth
+        seen = sum(span.read_bytes for span in part.spans if span.kind == FULL)
+        read = part.weight_read_bytes + got["decoding"] / slots * load.context * seen
+        assert read / step <= bandwidth * (1 + ROUNDING)
         assert got["max_rate_rps"] <= got["rate_at_utilization_rps"] * (1 + ROUNDING)
         assert 0 <= got["prefill_share"] < 1
         assert got["kv_use"] <= 1 + ROUNDING
-        assert got["decoding"] <= got["running"] <= load.seats * (1 + ROUNDING)
+        assert got["decoding"] <= got["running"] <= load.seats * part.cut.dp * (1 + ROUNDING)
 
 
 # ---- No NaN, no crash
@@ -197,22 +212,26 @@ any_number = st.one_of(
 def spoiled_cases(draw: st.DrawFn) -> Case:
     """A realistic point with up to eight fields replaced by any finite number."""
     (case,) = cases(draw(seeds), 1, ratio=draw(st.booleans()))
-    rows = draw(st.dictionaries(st.sampled_from(_engine.REPLICA_FIELDS), any_number, max_size=4))
+    rows = draw(st.dictionaries(st.sampled_from(ROW_FIELDS), any_number, max_size=4))
+    layers = draw(st.dictionaries(st.sampled_from(LAYER_FIELDS), any_number, max_size=3))
     point = draw(st.dictionaries(st.sampled_from(_engine.POINT_FIELDS), any_number, max_size=4))
-    return replace(case, row=case.row | rows, point=case.point | point)
+    blocks = (case.blocks[0] | layers, *case.blocks[1:])
+    return replace(case, row=case.row | rows, blocks=blocks, point=case.point | point)
 
 
 @st.composite
 def absurd_cases(draw: st.DrawFn) -> Case:
     """Every field any finite number."""
-    row = draw(st.fixed_dictionaries(dict.fromkeys(_engine.REPLICA_FIELDS, any_number)))
+    row = draw(st.fixed_dictionaries(dict.fromkeys(ROW_FIELDS, any_number)))
+    layers = draw(st.lists(st.fixed_dictionaries(dict.fromkeys(LAYER_FIELDS, any_number)), min_size=1, max_size=3))
     point = draw(st.fixed_dictionaries(dict.fromkeys(_engine.POINT_FIELDS, any_number)))
-    return Case(dict(row), dict(point), "absurd")
+    return Case(dict(row), tuple(map(dict, layers)), dict(point), "absurd")
 
 
 def filled(value: float) -> Case:
     """The same number in every field."""
-    return Case(dict.fromkeys(_engine.REPLICA_FIELDS, value), dict.fromkeys(_engine.POINT_FIELDS, value), "filled")
+    layers = (dict.fromkeys(LAYER_FIELDS, value),)
+    return Case(dict.fromkeys(ROW_FIELDS, value), layers, dict.fromkeys(_engine.POINT_FIELDS, value), "filled")
 
 
 def is_refused(case: Case) -> bool:
@@ -265,8 +284,8 @@ def test_any_finite_load_has_a_status(case: Case, rate: float, clients: float, t
 
 @cache
 def mixed() -> tuple[Case, ...]:
-    """A batch of every kind of point, with some that cannot be solved."""
-    points = cases(1, 60) + cases(2, 20, peaked=True) + cases(3, 20, ratio=True) + cases(4, 20, "kv_pool")
+    """A batch of every kind of model and point, with some that cannot be solved."""
+    points = cases(1, 90) + cases(2, 20, peaked=True) + cases(3, 20, ratio=True) + cases(4, 20, "kv_pool")
     spoiled = [replace(case, row=case.row | {"supported": 0.0}) for case in cases(5, 10)]
     absurd = [replace(case, point=filled(value).point) for case in cases(6, 1) for value in (0.0, -1.0, 1e-300, 1e300)]
     return tuple(points + spoiled + absurd)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import product
 from typing import Any
 
 import pytest
 
+from lambdamax.catalog import load_catalog
 from lambdamax.columns import point_columns
+from lambdamax.engine import OneReplica
 from lambdamax.explain import Explanation, Question, explain
+from lambdamax.parallelism import refusals
+from lambdamax.replicas import Deployment
 from lambdamax.units import number, quantity
 
 WORKLOAD = {"isl_tokens": 1500.0, "osl_tokens": 300.0}
@@ -130,7 +135,7 @@ def test_the_columns_are_those_of_a_sweep_in_its_order(example: Explanation) -> 
     names = [column.name for column in point_columns()]
     answer = example.as_json()
     assert list(answer)[: len(names)] == names
-    assert list(answer)[len(names) :] == ["at_rate", "one_number", "chain", "mistakes", "verdict"]
+    assert list(answer)[len(names) :] == ["at_rate", "one_number", "chain", "mistakes", "verdict", "assumptions"]
     assert set(answer["chain"][0]) == {"name", "formula", "value", "unit"}
     assert [type(answer[name]) for name in ("tp", "max_num_seqs", "gpus")] == [int, int, int]
 
@@ -160,7 +165,9 @@ def test_a_closed_loop_says_how_many_clients_are_admitted() -> None:
     assert step(found, "clients_at_max_rate") == pytest.approx(clients, rel=1e-12)
     assert f"at its largest rate the replica admits {math.floor(clients):,} clients" in found.verdict["load asked"]
     at_most = given(asked(concurrency=clients, think_time_s=30.0).at_rate)
-    assert at_most["rate_rps"] == pytest.approx(found.columns["max_rate_rps"], rel=1e-9)
+    # A client does not meet itself, so that many reach a little more: about one part in their number.
+    gained = float(at_most["rate_rps"]) / float(found.columns["max_rate_rps"]) - 1  # type: ignore[arg-type]
+    assert 0 < gained < 1 / clients
     assert given(asked(rate_rps=1.0).at_rate)["clients_at_max_rate"] is None
 
 
@@ -230,10 +237,10 @@ def test_the_identity_needs_the_token_mean_where_lengths_vary() -> None:
 @pytest.mark.parametrize(
     ("changed", "status", "words"),
     [
-        ({"tp": 3}, "invalid_parallelism", "must divide the 64 attention heads"),
+        ({"tp": 3}, "invalid_parallelism", "TP 3 does not divide the 64 attention heads"),
         ({"tp": 1}, "does_not_fit", "its share of the weights is 141.1 GB"),
         ({"gpu": "h100-pcie", "price_plan": "spot"}, "no_price", "one replica (4 × h100-pcie)"),
-        ({"gpu": "a100-80-sxm", "weight_dtype": "fp8"}, "unsupported", "lists no fp8_dense_flops"),
+        ({"gpu": "mi250x", "weight_dtype": "fp8"}, "unsupported", "lists no fp8_dense_flops"),
     ],
 )
 def test_a_point_without_an_answer_says_why(changed: dict[str, Any], status: str, words: str) -> None:
@@ -276,3 +283,120 @@ def test_quantities_have_units_and_four_digits(value: float | None, unit: str, t
 
 def test_padded_numbers_line_up() -> None:
     assert [number(value, pad=True) for value in (30.0, 7.79, 1234.0)] == ["30.00", "7.790", "1,234"]
+
+
+# Models that are not dense, and parallelism beyond TP
+
+
+def words_of(found: Explanation) -> str:
+    return " ".join(found.assumptions)
+
+
+def test_a_dense_model_in_16_bits_takes_nothing_for_granted() -> None:
+    assert asked(gpu="h200-sxm").assumptions == ()
+
+
+def test_a_mixture_of_experts_says_what_a_step_reads() -> None:
+    found = asked(model="gpt-oss-120b", tp=2)
+    assert "1 − (1 − 4/128)^n of the 128 experts" in words_of(found)
+    assert "attention bf16, experts mxfp4, head bf16" in words_of(found)
+    assert "18 of 36 layers attend to the last 128 tokens" in words_of(found)
+    decoding = found.columns["decoding"]
+    assert isinstance(decoding, float)
+    assert step(found, "experts_read_share") == pytest.approx(1 - (1 - 4 / 128) ** decoding)
+    assert step(found, "active_params_share") == pytest.approx(5.75 / 116.8, rel=0.01)
+    assert (found.columns["weight_dtype"], found.native_formats) == ("native", "mxfp4")
+
+
+def test_expert_parallelism_names_its_imbalance() -> None:
+    found = asked(model="qwen3-235b-a22b-fp8", gpu="h200-sxm", tp=4, dp=2, ep=8)
+    assert "the fullest of the 8 expert-parallel ranks reads 1.2 times the mean" in words_of(found)
+    assert "expert_load_imbalance of profile hopper" in words_of(found)
+    assert "the 2 data-parallel ranks" in words_of(found)
+    assert found.columns["gpus"] == 8
+    assert "imbalance" not in words_of(asked(model="qwen3-235b-a22b-fp8", gpu="h200-sxm", tp=4, dp=2))
+
+
+@pytest.mark.parametrize(
+    ("model", "formula", "value"),
+    [
+        ("deepseek-v3", "layers·(latent + rope)·bytes = 61·(512 + 64)·2", 70_272),
+        ("deepseek-v3.2", "61·(512 + 64)·2 + 61·(128 + 4)", 70_272 + 61 * 132),
+        ("gpt-oss-20b", "2·layers·KV heads·head size·bytes = 2·24·8·64·2", 49_152),
+        ("gemma-3-12b-it", "2·48·8·256·2", 393_216),
+        ("jamba-1.5-mini", "2·4·8·128·2", 16_384),
+    ],
+)
+def test_kv_per_token_adds_up_over_kinds_of_layers(model: str, formula: str, value: float) -> None:
+    found = asked(model=model, gpu="b200-sxm", tp=8)
+    line = next(line for line in found.chain if line.name == "kv_bytes_per_token")
+    assert formula in line.formula
+    assert line.value == value
+
+
+def test_a_recurrent_layer_keeps_a_state_for_each_sequence() -> None:
+    found = asked(model="qwen3-next-80b-a3b-instruct", gpu="h200-sxm", tp=2)
+    assert "36 of 48 layers are recurrent: a state of" in words_of(found)
+    assert step(found, "state_bytes") > 1e6
+
+
+def test_the_pool_is_that_of_all_ranks() -> None:
+    alone, staged, many = (asked(tp=4, **more) for more in ({}, {"pp": 2}, {"dp": 2}))
+    for found, gpus in ((alone, 4), (staged, 8), (many, 8)):
+        assert found.columns["gpus"] == gpus
+        per_token = step(found, "kv_bytes_per_token")
+        assert step(found, "kv_pool_bytes") == pytest.approx(step(found, "kv_pool_tokens") * per_token, rel=1e-3)
+        assert f"{gpus}·(" in next(line.formula for line in found.chain if line.name == "kv_pool_bytes")
+    assert step(many, "kv_pool_tokens") == 2 * step(alone, "kv_pool_tokens")
+    assert step(staged, "kv_pool_tokens") > 2 * step(alone, "kv_pool_tokens")
+
+
+def test_an_engine_whose_fraction_is_of_the_rest_has_its_own_formula() -> None:
+    found = asked(engine="tensorrt-llm")
+    line = next(line for line in found.chain if line.name == "kv_pool_bytes")
+    assert "share·(memory − reserved − weights)" in line.formula
+    assert line.value == pytest.approx(step(found, "kv_pool_tokens") * 327_680, rel=1e-3)
+
+
+def test_a_given_pool_takes_the_place_of_the_computed_one() -> None:
+    plain, found = asked(), asked({"kv_cache_tokens": 100_000.0})
+    assert found.columns["kv_pool_tokens"] == 100_000
+    assert step(found, "kv_pool_tokens") == 100_000
+    assert "kv_pool_bytes" not in {line.name for line in found.chain}
+    computed = f"{plain.columns['kv_pool_tokens']:,.0f}"
+    assert f"the KV pool is 100,000 tokens, as --kv-cache-tokens says, in place of the {computed}" in words_of(found)
+    small = asked({"kv_cache_tokens": 100.0})
+    assert small.columns["status"] == "does_not_fit"
+    assert "a KV pool of 100 tokens does not hold one request" in small.verdict["answer"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"tp": 3}, "TP 3 does not divide the 64 attention heads"),
+        ({"model": "phi-4", "tp": 4}, "TP 4 neither divides the 10 KV heads nor is a multiple of them"),
+        ({"model": "qwen3-235b-a22b-fp8", "tp": 8}, "the expert width of 1,536 into whole blocks of 128, which share"),
+        ({"model": "qwen3-235b-a22b-fp8", "tp": 4, "dp": 4}, "TP 4 × DP 4 without expert parallelism does not cut"),
+        ({"model": "qwen3-32b-fp8", "tp": 8, "pp": 65}, "PP 65 has more stages than the model has layers (64)"),
+        ({"tp": 4, "ep": 4}, "EP 4 needs a model with experts, and this one has none"),
+        ({"model": "deepseek-v3", "tp": 8, "dp": 2, "ep": 8}, "EP 8 must be 1 (experts cut like other matrices) or TP"),
+        (
+            {"model": "mixtral-8x7b-v0.1", "tp": 8, "dp": 2, "ep": 16},
+            "EP 16 has more ranks than a layer has experts (8)",
+        ),
+    ],
+)
+def test_a_refused_parallelism_names_the_rule(changed: dict[str, Any], words: str) -> None:
+    found = asked(gpu="h200-sxm", **changed)
+    assert found.columns["status"] == "invalid_parallelism"
+    assert words in found.verdict["answer"]
+
+
+def test_rules_in_words_refuse_what_the_engine_refuses() -> None:
+    catalog = load_catalog()
+    models = ("llama-3.1-8b", "gpt-oss-20b", "deepseek-v3", "qwen3-235b-a22b-fp8", "jamba-1.5-mini", "falcon-40b")
+    for model, tp, pp, dp, ep in product(models, (1, 2, 3, 8, 16), (1, 33), (1, 2), (1, 2, 8, 16)):
+        row = catalog.replica(Deployment(model, "gb200-nvl72", tp, pp, dp, ep))
+        status = OneReplica(row).solve({"isl_tokens": 10.0, "osl_tokens": 10.0}).status
+        assert row.unsupported is None
+        assert bool(refusals(row)) == (status == "invalid_parallelism"), (model, tp, pp, dp, ep, refusals(row))

@@ -11,17 +11,19 @@ import pytest
 
 from reference import batch, loads, search, solver
 from reference.affine import affine, made_affine
+from reference.architectures import KINDS
+from reference.attended import pairs
 from reference.compare import TOLERANCE, differences, names_allowed
-from reference.curve import Curve, curve
-from reference.examples import POINT, REPLICA
-from reference.points import Case, cases, jumps
+from reference.examples import BLOCKS, POINT, REPLICA
+from reference.parallelism import parallelism
+from reference.points import Case, cases, curve_of, jumps
 from reference.points import loads as load_cases
-from reference.shard import shard
+from reference.refusals import SPOILERS, invalid, unlinked
 from reference.solver import LIMITS, QUANTITIES, Answer, replica
-from reference.step import Step, step
-from reference.workload import workload
+from reference.step import Step
+from reference.traits import traits
 
-# aim (or kind of free point), how many
+# Plain dense models on tensor-parallel ranks: aim (or kind of free point), how many
 STEERED = {
     "compute": 240,
     "kv_pool": 320,
@@ -31,7 +33,11 @@ STEERED = {
     "e2e_slo": 250,
     "utilization": 240,
 }
-FREE, PEAKED, RATIO, JUMPS, LOADS = 960, 260, 240, 80, 350
+FREE, PEAKED, RATIO, JUMPS, LOADS = 600, 260, 240, 80, 350
+# Of every other kind: for each aim, free, peaked, with a ratio profile, with a load
+EACH, EACH_FREE, EACH_PEAKED, EACH_RATIO, EACH_LOAD = 14, 70, 20, 15, 25
+ANY_JUMPS, INVALID, UNLINKED = 40, 160, 40
+PER_KIND, TRAITS = 150, 42
 PER_LIMIT, TWO_ROOTS = 200, 100
 PEAK_DROP = 1e-6
 OPERATING = (
@@ -58,25 +64,46 @@ class Solved:
     answer: Answer
 
 
+def capacity_points() -> list[Case]:
+    """Every point to be solved for its capacity."""
+    points = [
+        case for seed, (aim, count) in enumerate(STEERED.items()) for case in cases(seed, count, aim, kind="dense")
+    ]
+    points += cases(100, FREE, kind="dense") + cases(101, PEAKED, kind="dense", peaked=True)
+    points += cases(102, RATIO, kind="dense", ratio=True) + jumps(103, JUMPS, "dense")
+    for number, kind in enumerate(("spread", *KINDS)):
+        seed = 1000 * (number + 1)
+        points += [case for place, aim in enumerate(STEERED) for case in cases(seed + place, EACH, aim, kind=kind)]
+        points += cases(seed + 100, EACH_FREE, kind=kind) + cases(seed + 101, EACH_PEAKED, kind=kind, peaked=True)
+        points += cases(seed + 102, EACH_RATIO, kind=kind, ratio=True)
+    return points + jumps(104, ANY_JUMPS) + invalid(105, INVALID) + unlinked(106, UNLINKED)
+
+
+def load_points() -> list[Case]:
+    """Every point with a load."""
+    points = load_cases(200, LOADS, closed=False, kind="dense") + load_cases(201, LOADS, closed=True, kind="dense")
+    for number, kind in enumerate(("spread", *KINDS)):
+        seed = 1000 * (number + 1) + 200
+        points += load_cases(seed, EACH_LOAD, closed=False, kind=kind)
+        points += load_cases(seed + 1, EACH_LOAD, closed=True, kind=kind)
+    return points
+
+
 @pytest.fixture(scope="module")
 def solved() -> list[Solved]:
     """Every capacity point, solved once."""
-    points = [case for seed, (aim, count) in enumerate(STEERED.items()) for case in cases(seed, count, aim)]
-    points += cases(100, FREE) + cases(101, PEAKED, peaked=True) + cases(102, RATIO, ratio=True)
-    points += jumps(103, JUMPS)
-    return [Solved(case, solver.solve(case.row, case.point)) for case in points]
+    return [Solved(case, solver.solve(case.row, case.blocks, case.point)) for case in capacity_points()]
 
 
 @pytest.fixture(scope="module")
 def loaded() -> list[Solved]:
     """Every point with a load, solved once."""
-    points = load_cases(200, LOADS, closed=False) + load_cases(201, LOADS, closed=True)
-    return [Solved(case, loads.load(case.row, case.point)) for case in points]
+    return [Solved(case, loads.load(case.row, case.blocks, case.point)) for case in load_points()]
 
 
-def curve_of(case: Case) -> Curve:
-    """The curve of a case, whether or not it fits."""
-    return curve(case.row, step(case.row, shard(case.row)), workload(case.row, case.point))
+def answered(ones: list[Solved]) -> list[Solved]:
+    """Those with an operating point."""
+    return [one for one in ones if one.answer["status"] in ("ok", "no_price", "saturated")]
 
 
 # ---- The strata
@@ -86,13 +113,26 @@ def test_every_stratum_is_reached(solved: list[Solved], loaded: list[Solved]) ->
     assert len(solved) + len(loaded) >= 4000
     binding = Counter(one.answer.get("binding_limit") for one in solved)
     assert all(binding[limit] >= PER_LIMIT for limit in LIMITS), binding
-    fixed = Counter(not one.case.point.get("isl_cv") for one in solved + loaded)
+    operating = answered(solved + loaded)
+    fixed = Counter(not one.case.point.get("isl_cv") for one in operating)
     assert min(fixed.values()) >= PER_LIMIT
-    several = Counter(bool(curve_of(one.case).chunks(np.zeros(1)).max() > 1) for one in solved + loaded)
+    several = Counter(bool(curve_of(one.case).chunks(np.zeros(1)).max() > 1) for one in operating)
     assert min(several.values()) >= PER_LIMIT, several
     status = Counter((one.case.aim, one.answer["status"]) for one in loaded)
     kinds = (("open", "ok"), ("open", "unstable"), ("closed", "ok"), ("closed", "saturated"))
     assert all(status[kind] >= 50 for kind in kinds), status
+
+
+def test_every_kind_is_solved(solved: list[Solved], loaded: list[Solved]) -> None:
+    counts = Counter(trait for one in answered(solved + loaded) for trait in traits(one.case))
+    assert len(counts) == TRAITS
+    assert min(counts.values()) >= PER_KIND, counts
+
+
+def test_every_refusal_is_refused(solved: list[Solved]) -> None:
+    status = Counter((one.case.aim, one.answer["status"]) for one in solved)
+    assert all(status[f"invalid: {name}", "invalid_parallelism"] == INVALID / len(SPOILERS) for name in SPOILERS)
+    assert status["unlinked", "unsupported"] == UNLINKED
 
 
 def test_many_curves_peak(solved: list[Solved]) -> None:
@@ -113,13 +153,11 @@ def test_many_limits_are_jumped_over(solved: list[Solved]) -> None:
 
 
 def test_the_operating_point_meets_every_limit(solved: list[Solved]) -> None:
-    for one in solved:
+    for one in answered(solved):
         answer, point = one.answer, one.case.point
-        if answer["status"] not in ("ok", "no_price"):
-            continue
         assert number(answer, "residual") < 1e-12
         assert number(answer, "kv_use") < 1 + 1e-12
-        assert number(answer, "running") <= workload(one.case.row, point).seats * (1 + 1e-12)
+        assert number(answer, "running") <= seats(one.case) * (1 + 1e-12)
         for quantity, slo in (
             ("tpot_mean_s", "slo_tpot_s"),
             ("ttft_mean_s", "slo_ttft_s"),
@@ -129,15 +167,18 @@ def test_the_operating_point_meets_every_limit(solved: list[Solved]) -> None:
             assert limit is None or number(answer, quantity) <= limit * (1 + 1e-12)
 
 
+def seats(case: Case) -> float:
+    """Seats of the replica: of each of its data-parallel ranks."""
+    return curve_of(case).load.seats * parallelism(case.row, case.blocks).dp
+
+
 def test_the_loads_are_the_ones_asked_for(loaded: list[Solved]) -> None:
-    for one in loaded:
+    for one in answered(loaded):
         answer, point = one.answer, one.case.point
-        if answer["status"] not in ("ok", "saturated"):
-            continue
         assert number(answer, "residual") < 1e-12
         clients = point.get("concurrency")
         if clients is None:
-            assert answer["rate_rps"] == point["rate_rps"]
+            assert answer["rate_rps"] == pytest.approx(point["rate_rps"], rel=1e-15)
             continue
         there = number(answer, "rate_rps") * (number(answer, "e2e_mean_s") + (point["think_time_s"] or 0.0))
         assert number(answer, "seat_wait_s") >= 0
@@ -155,15 +196,15 @@ def number(answer: Answer, name: str) -> float:
 @pytest.mark.parametrize("seed", range(8))
 def test_brute_force_finds_nothing_better(seed: int) -> None:
     for case in cases(1000 + seed, 2, peaked=seed % 2 == 1):
-        solvable = replica(case.row, case.point)
+        solvable = replica(case.row, case.blocks, case.point)
         if isinstance(solvable, str):
             continue
         its, cap = solvable.curve, solvable.load.b_cap
         dense = np.sort(np.concatenate([np.linspace(0, cap, 5001)[1:], cap * np.logspace(-7, 0, 5001)]))
         state = its.at(dense)
-        best = number(solver.solve(case.row, case.point), "rate_at_compute_rps")
+        best = number(solver.solve(case.row, case.blocks, case.point), "rate_at_compute_rps") / solvable.slots
         assert best * (1 - 1e-4) <= state.rate.max() <= best * (1 + 1e-12)
-        bounds = {"kv_pool": solvable.pool_tokens, "seats": solvable.load.seats}
+        bounds = {"kv_pool": solvable.pool_tokens, "seats": solvable.seats}
         roots = solver.limit_roots(solvable, case.point)
         for name, bound in bounds.items():
             beyond = (QUANTITIES[name](state) >= bound) & (dense <= solvable.top.b)
@@ -174,7 +215,7 @@ def test_brute_force_finds_nothing_better(seed: int) -> None:
 
 def test_the_rate_does_not_fall_before_its_maximum() -> None:
     """What docs/model.md section 5 says of the curve's shape, on random curves that nothing steered."""
-    solvable = [it for case in cases(77, 400) if not isinstance(it := replica(case.row, case.point), str)]
+    solvable = [it for case in cases(77, 400) if not isinstance(it := replica(case.row, case.blocks, case.point), str)]
     rates = [search.pieces(it.curve).at_hi.rate for it in solvable]
     dips = [float((1 - rate / np.maximum.accumulate(rate))[: np.argmax(rate) + 1].max()) for rate in rates]
     assert len(dips) > 350
@@ -182,13 +223,14 @@ def test_the_rate_does_not_fall_before_its_maximum() -> None:
     assert max(dips) < 3e-3
 
 
-def test_the_chunks_sum_to_the_closed_form() -> None:
-    its = step(REPLICA, shard(REPLICA))
-    for u, x, b, budget in ((1500.0, 0.0, 10.0, 512.0), (8192.0, 1600.0, 3.5, 2048.0), (100.0, 16.0, 60.25, 512.0)):
-        room = budget - b
-        k = math.ceil(u / room)
-        closed = its.prompt(u, x, b, room, float(k))
-        assert closed == pytest.approx(chunk_by_chunk(its, u, x, b, room), rel=1e-12)
+@pytest.mark.parametrize("kind", ["dense", "moe", "sparse", "sliding", "chunked", "hybrid"])
+def test_the_chunks_sum_to_the_closed_form(kind: str) -> None:
+    for case in cases(400, 12, kind=kind):
+        its = curve_of(case).step
+        for u, x, b, budget in ((1500.0, 0.0, 10.0, 512.0), (8192.0, 1600.0, 3.5, 2048.0), (100.0, 16.0, 60.25, 512.0)):
+            room = budget - b
+            closed = its.prompt(u, its.attention(x + u, x), b, room, float(math.ceil(u / room)))
+            assert closed == pytest.approx(chunk_by_chunk(its, u, x, b, room), rel=1e-11)
 
 
 def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> float:
@@ -197,35 +239,40 @@ def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> floa
     while left > 0:
         c = min(room, left)
         total += its.gemm(b + c, b) - its.gemm(b, b) + its.link_s_per_token * c
-        total += its.attention_s * c * (start + c / 2) * (1 + its.half_tokens / (x + u))
+        seconds = sum(one.pair_s * pairs(one.span, start, start + c) for one in its.spans)
+        total += seconds * (1 + its.half_tokens / (x + u))
         start, left = start + c, left - c
     return total
 
 
 def test_the_slope_is_the_derivative() -> None:
-    its = curve_of(Case(REPLICA, POINT | {"isl_cv": 1.0}, "free"))
+    its = curve_of(Case(REPLICA, tuple(BLOCKS), POINT | {"isl_cv": 1.0}, "free"))
     b, h = np.array([0.5, 20.0, 200.0]), 1e-4
     k = its.chunks(b)
     assert its.slope(b, k) == pytest.approx((its.rate(b + h, k) - its.rate(b - h, k)) / (2 * h), rel=1e-6)
 
 
 def test_a_narrow_lognormal_is_a_fixed_length() -> None:
-    fixed, narrow = solver.solve(REPLICA, POINT), solver.solve(REPLICA, POINT | {"isl_cv": 1e-6, "osl_cv": 1e-6})
+    fixed, narrow = (
+        solver.solve(REPLICA, BLOCKS, POINT),
+        solver.solve(REPLICA, BLOCKS, POINT | {"isl_cv": 1e-6, "osl_cv": 1e-6}),
+    )
     for name in ("rate_at_compute_rps", "rate_at_kv_rps", "ttft_mean_s", "tpot_mean_s"):
         assert fixed[name] == pytest.approx(narrow[name], rel=1e-9)
 
 
 def test_one_request_alone_sees_the_unloaded_times() -> None:
-    its = curve_of(Case(REPLICA, POINT, "free"))
+    its = curve_of(Case(REPLICA, tuple(BLOCKS), POINT, "free"))
     unloaded = its.at(np.zeros(1))
-    alone = its.step.decode(1.0, 1650.0)
+    alone = its.step.decode(1.0, its.context_s)
+    assert its.context_s == pytest.approx(327_680 / 4 * 1650 / (0.7 * 3.35e12), rel=1e-15)
     assert unloaded.tpot[0] == pytest.approx(alone, rel=1e-15)
     first = its.step.decode(0.0, 0.0) + its.prompts_s(np.zeros(1), None)[0, 0]
     assert unloaded.ttft[0] == pytest.approx(first + 0.01 + 1500e-6, rel=1e-15)
 
 
 def test_no_limit_reached_leaves_the_rate_at_compute() -> None:
-    answer = solver.solve(REPLICA, POINT | {"memory_bytes": 1e15, "max_num_seqs": 1e6, "utilization_cap": 1.0})
+    answer = solver.solve(REPLICA, BLOCKS, POINT | {"memory_bytes": 1e15, "max_num_seqs": 1e6, "utilization_cap": 1.0})
     assert answer["max_rate_rps"] == answer["rate_at_kv_rps"] == answer["rate_at_compute_rps"]
     assert (answer["binding_limit"], answer["next_limit"]) == ("compute", "kv_pool")
 
@@ -235,12 +282,19 @@ def test_no_limit_reached_leaves_the_rate_at_compute() -> None:
 
 def affine_case(case: Case) -> Case:
     """The case on an affine row, with a TPOT SLO that is reached half-way up the curve."""
-    row = made_affine(case.row)
-    closed = affine(row, case.point)
-    return Case(row, case.point | {"slo_tpot_s": closed.tpot_mean(closed.rate_at_compute() / 2)}, "affine")
+    row, blocks = made_affine(case.row, case.blocks)
+    closed = affine(row, blocks, case.point)
+    return Case(
+        row, tuple(blocks), case.point | {"slo_tpot_s": closed.tpot_mean(closed.rate_at_compute() / 2)}, "affine"
+    )
 
 
-AFFINE_CASES = [affine_case(case) for case in cases(300, 180, "compute") + cases(301, 60, "compute", ratio=True)]
+AFFINE_CASES = [
+    affine_case(case)
+    for case in cases(300, 240, "compute")
+    + cases(301, 30, "compute", kind="dense", ratio=True)
+    + cases(302, 30, "compute", kind="sliding", ratio=True)
+]
 AFFINE_ANSWERS = (
     "rate_at_compute_rps",
     "rate_at_tpot_rps",
@@ -253,22 +307,23 @@ AFFINE_ANSWERS = (
 
 def closed_form_answers(case: Case, rate: float) -> Answer:
     """What the closed form says of the limits that it covers, and of the operating point at a rate."""
-    form = affine(case.row, case.point)
+    form = affine(case.row, case.blocks, case.point)
     slo = case.point["slo_tpot_s"]
     assert slo is not None
+    rate /= form.slots
     return {
-        "rate_at_compute_rps": form.rate_at_compute(),
-        "rate_at_tpot_rps": form.rate_at_tpot(slo),
+        "rate_at_compute_rps": form.slots * form.rate_at_compute(),
+        "rate_at_tpot_rps": form.slots * form.rate_at_tpot(slo),
         "tpot_token_mean_s": form.tpot_token(rate),
         "tpot_mean_s": form.tpot_mean(rate),
-        "decoding": form.decoding(rate),
+        "decoding": form.slots * form.decoding(rate),
         "prefill_share": rate * form.prompt_s,
     }
 
 
 def test_the_reference_has_the_affine_form() -> None:
     for case in AFFINE_CASES:
-        answer = solver.solve(case.row, case.point)
+        answer = solver.solve(case.row, case.blocks, case.point)
         got = {name: number(answer, name) for name in AFFINE_ANSWERS}
         assert not differences(closed_form_answers(case, number(answer, "max_rate_rps")), got, AFFINE_ANSWERS)
 
@@ -298,9 +353,15 @@ def capacity_differences(one: Solved, got: dict[str, float]) -> dict[str, tuple[
     if "max_rate_rps" not in one.answer:
         return {}
     found: dict[str, tuple[object, object]] = dict(differences(one.answer, got, batch.ANSWERS))
+    if found and any(not differences(other, got, batch.ANSWERS) for other in beside(one)):
+        found = {}
     names = (batch.name_of(got["binding_limit"], LIMITS), batch.name_of(got["next_limit"], LIMITS))
     expected = names_allowed(one.answer, one.case.point)
     return found if names in expected else found | {"names": (expected, names)}
+
+
+def beside(one: Solved) -> list[solver.Answer]:
+    return solver.beside(one.case.row, one.case.blocks, one.case.point, one.answer)
 
 
 def test_the_engine_agrees_on_loads(loaded: list[Solved]) -> None:

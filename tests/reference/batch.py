@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lambdamax import _engine
+from reference.fields import Row
 from reference.points import Case
 
 Columns = dict[str, NDArray[Any]]
@@ -19,15 +20,22 @@ ANSWERS: tuple[str, ...] = _engine.ANSWER_FIELDS
 LOAD_FIELDS = ("rate_rps", "concurrency", "think_time_s")
 
 
-def column(rows: Sequence[dict[str, float | None]], name: str) -> NDArray[np.float64]:
+def column(rows: Sequence[Row], name: str) -> NDArray[np.float64]:
     """One field of all rows; NaN where it is not given."""
     values = (row.get(name) for row in rows)
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
 def replicas(cases: Sequence[Case]) -> _engine.Replicas:
-    """One replica per case."""
-    return _engine.Replicas({name: column([case.row for case in cases], name) for name in _engine.REPLICA_FIELDS})
+    """One replica per case; cases with the same blocks have one model."""
+    models: dict[tuple[tuple[tuple[str, float | None], ...], ...], int] = {}
+    numbers = [models.setdefault(tuple(tuple(block.items()) for block in case.blocks), len(models)) for case in cases]
+    used = [case.row | {"model": float(number)} for case, number in zip(cases, numbers, strict=True)]
+    layers = [dict(block) | {"model": float(number)} for blocks, number in models.items() for block in blocks]
+    return _engine.Replicas(
+        {name: column(used, name) for name in _engine.REPLICA_FIELDS},
+        {name: column(layers, name) for name in _engine.BLOCK_FIELDS},
+    )
 
 
 def points(cases: Sequence[Case], fields: Sequence[str]) -> Columns:

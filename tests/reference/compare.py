@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from reference.shard import Row, default
+from reference.fields import Row, default
 from reference.solver import DEFAULT_UTILIZATION_CAP, RATE_COLUMNS, Answer, smallest
 
 TOLERANCE = 1e-9
@@ -36,7 +36,7 @@ def close(a: float, b: float) -> bool:
 def names_allowed(answer: Answer, point: Row) -> set[tuple[str, str]]:
     """The (binding, next) pairs that a change of any one rate by the tolerance could give: either name of a tie."""
     cap = default(point, "utilization_cap", DEFAULT_UTILIZATION_CAP)
-    rates = {name: number(answer[column]) for name, column in RATE_COLUMNS.items() if name != "utilization"}
+    rates = {name: number(answer.get(column)) for name, column in RATE_COLUMNS.items() if name != "utilization"}
     rates = {name: rate for name, rate in rates.items() if not math.isnan(rate)}
     pairs = set()
     for binding in near(rates, cap):

@@ -1,4 +1,4 @@
-"""Sections 5 and 6 of docs/model.md: every quantity of a replica at B decoding sequences, explicit in B."""
+"""Sections 5 and 6 of docs/model.md: every quantity of a slot at B decoding sequences in it, explicit in B."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.shard import BLOCK, Row, default, field
+from reference.attended import attended
+from reference.fields import Row, default, field
+from reference.held import Held, held
+from reference.shard import Shard
 from reference.step import RATIO, Step
 from reference.workload import Floats, Workload
 
@@ -25,10 +28,15 @@ class Curve:
 
     step: Step
     load: Workload
+    context_s: float  # attention of one decoding sequence, at its length-biased mean context
+    own_context_s: float  # the same of a request over its own decode
+    prefill_attention_s: Floats  # A of every node
+    held: Held
+    others: float  # o: by how much less than B a request meets, where the clients are few
     asynchronous: float
     host_s: float
     host_s_per_token: float
-    held_ttft_s: float | None  # a ratio profile's constant
+    constant_ttft_s: float | None  # a ratio profile's constant
 
     def chunks(self, b: Values, held: Values | None = None) -> Values:
         """k for every node at every B, shape (len(b), nodes), left-continuous in B; `held` where that is a number."""
@@ -67,7 +75,8 @@ class Curve:
 
     def rate(self, b: Values, k: Values | None = None) -> Values:
         """lambda(B) [1/s], with the number of chunks held at k where given."""
-        return b / (self.load.d1 * self.decode_s(b) + b * (self.prompts_s(b, k) @ self.load.weight))
+        met = self.others * b
+        return b / (self.load.d1 * self.decode_s(b) + met * (self.prompts_s(b, k) @ self.load.weight))
 
     def slope(self, b: Values, k: Values | None = None) -> Values:
         """d lambda/dB by a complex step, which has no cancellation."""
@@ -76,46 +85,44 @@ class Curve:
 
     def decode_s(self, b: Values) -> Values:
         """D(B): the decode step that a request sees."""
-        seen = b + self.step.own
-        step: Values = self.step.decode(seen, seen * self.load.context)
+        seen = self.others * b + self.step.own
+        step: Values = self.step.decode(seen, seen * self.context_s)
         return step
 
     def prompts_s(self, b: Values, k: Values | None) -> Values:
         """s for every node at every B, shape (len(b), nodes)."""
-        if self.held_ttft_s is not None:
+        if self.constant_ttft_s is not None:
             return np.zeros((len(b), len(self.load.weight)))
         k = self.chunks(b, k)
         column = b[:, None]
-        seconds: Values = self.step.prompt(self.load.uncached, self.load.cached, column, self.room(column), k)
+        seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, column, self.room(column), k)
         return seconds
 
     def at(self, b: Values, k: Values | None = None) -> State:
         """Every quantity at every B, with the number of chunks held at k where given."""
-        load = self.load
+        load, others = self.load, self.others
         s = self.prompts_s(b, k)
-        decode, first = self.decode_s(b), self.step.decode(b, b * load.context)
+        decode, first = self.decode_s(b), self.step.decode(b, b * self.context_s)
         s1, s2 = s @ load.weight, s**2 @ load.weight
-        rate = b / (load.d1 * decode + b * s1)
-        rho = rate * s1
+        rate = b / (load.d1 * decode + others * b * s1)
+        rho = others * rate * s1
         tpot_token = decode / (1 - rho)
-        own = self.step.own * self.step.context_s_per_token * (load.own_context - load.context)
+        own = self.step.own * (self.own_context_s - self.context_s)
         iteration = first / (1 - rho)
-        seen_iteration = iteration + rate * s2 / (1 - rho**2)
+        seen_iteration = iteration + others * rate * s2 / (1 - rho**2)
         k = self.chunks(b, k)
         admitted = k * first[:, None] + s + (rho * seen_iteration)[:, None]
-        if self.held_ttft_s is not None:
-            admitted = np.full_like(s, self.held_ttft_s)
+        if self.constant_ttft_s is not None:
+            admitted = np.full_like(s, self.constant_ttft_s)
         prefilling = rate * (admitted @ load.weight)
         running = b + prefilling
-        busy = -np.expm1(-running)
+        busy = -np.expm1(-others * running)
         wait = busy * (seen_iteration / 2 + self.asynchronous * iteration)
         ttft = wait + admitted @ load.weight + self.host_s + self.host_s_per_token * load.mean_prompt
-        if self.held_ttft_s is not None:
-            ttft = np.full_like(b, self.held_ttft_s)
+        if self.constant_ttft_s is not None:
+            ttft = np.full_like(b, self.constant_ttft_s)
         e2e = ttft + load.d1 * tpot_token
-        half_block = BLOCK / 2
-        decoding_kv = b * (load.context - load.weight @ load.shared + half_block)
-        prefill_kv = rate * (admitted @ (load.weight * (load.prompt - load.shared + half_block)))
+        prefill_kv = rate * (admitted @ (load.weight * self.held.prefilling))
         return State(
             b=b,
             rate=rate,
@@ -126,7 +133,7 @@ class Curve:
             e2e=e2e,
             running=running,
             in_flight=rate * e2e,
-            kv=decoding_kv + prefill_kv + load.shared_blocks,
+            kv=b * self.held.decoding + prefill_kv + self.held.shared,
         )
 
 
@@ -146,14 +153,20 @@ class State:
     kv: Values
 
 
-def curve(row: Row, step: Step, load: Workload) -> Curve:
-    """The curve of a workload on a replica."""
-    held = field(row, "ttft_s") if field(row, "kind") == RATIO else None
+def curve(row: Row, part: Shard, step: Step, load: Workload, others: float = 1.0) -> Curve:
+    """The curve of a workload on a replica. A ratio profile has no request that sees itself, so none that does not."""
+    ttft = field(row, "ttft_s") if field(row, "kind") == RATIO else None
+    seen = [(one.decode_s, attended(one.span, load)) for one in step.spans]
     return Curve(
         step=step,
         load=load,
+        context_s=sum(seconds * mean.decoding for seconds, mean in seen),
+        own_context_s=sum(seconds * mean.request for seconds, mean in seen),
+        prefill_attention_s=step.attention(load.prompt, load.cached),
+        held=held(part, load),
+        others=others if step.own else 1.0,
         asynchronous=default(row, "async_scheduling", 0.0),
         host_s=default(row, "host_latency_s", 0.0),
         host_s_per_token=default(row, "host_latency_per_token_s", 0.0),
-        held_ttft_s=held,
+        constant_ttft_s=ttft,
     )

@@ -1,29 +1,68 @@
-"""The replica of the worked examples: a 70B model on four accelerators, as a row the solvers take."""
+"""The replica of the worked examples: a 70B model on four accelerators, as the row and blocks the solvers take."""
 
 from __future__ import annotations
 
 Fields = dict[str, float | None]
 
+HIDDEN, HEADS, KV_HEADS, HEAD_DIM, WIDTH = 8192, 64, 8, 128, 28672
 LLAMA_70B: Fields = {
-    "layers": 80,
-    "hidden_size": 8192,
-    "attention_heads": 64,
-    "kv_heads": 8,
-    "head_dim": 128,
-    "intermediate_size": 28672,
-    "mlp_matrices": 3,
+    "hidden_size": HIDDEN,
     "vocab_size": 128256,
     "tied_embeddings": 0,
-    "layer_vector_params": 2 * 8192,
-    "final_norm_params": 8192,
+    "final_norm_params": HIDDEN,
+    "other_params": 0,
+}
+NO_EXPERTS: Fields = {
+    "experts": 0,
+    "experts_per_token": 0,
+    "expert_params": 0,
+    "expert_width": 0,
+    "expert_hidden": 0,
+    "expert_outer_params": 0,
+    "router_params": 0,
+}
+BLOCKS: list[Fields] = [
+    {
+        "count": 80,
+        "vector_params": 2 * HIDDEN,
+        "mlp_params": 3 * HIDDEN * WIDTH,
+        "mlp_width": WIDTH,
+        "mixer_split_params": 2 * HIDDEN * HEADS * HEAD_DIM,
+        "mixer_kv_params": 2 * HIDDEN * KV_HEADS * HEAD_DIM,
+        "mixer_whole_params": 0,
+        "query_heads": HEADS,
+        "kv_heads": KV_HEADS,
+        "kv_elements_per_token": 2 * KV_HEADS * HEAD_DIM,
+        "span_kind": 0,
+        "span_tokens": 0,
+        "attended_tokens": 0,
+        "score_width": 2 * HEADS * HEAD_DIM,
+        "decode_score_width": 2 * HEADS * HEAD_DIM,
+        "index_bytes_per_token": 0,
+        "index_score_width": 0,
+        "latent_elements": 0,
+        "state_bytes": 0,
+        **NO_EXPERTS,
+    }
+]
+FORMATS: Fields = {
+    "mixer_bits": 16,
+    "mlp_bits": 16,
+    "expert_bits": 16,
+    "head_bits": 16,
+    "mixer_flops": 989.4e12,
+    "mlp_flops": 989.4e12,
+    "expert_flops": 989.4e12,
+    "attention_flops": 989.4e12,
+    "weight_block": 1,
+    "kv_bytes_per_element": 2,
 }
 H100_SXM: Fields = {
     "accelerator_memory_bytes": 80e9,
     "memory_bandwidth_bytes_per_s": 3.35e12,
-    "gemm_flops": 989.4e12,
-    "attention_flops": 989.4e12,
     "scaleup_bytes_per_s": 450e9,
     "scaleup_domain_size": 8,
+    "scaleup_mesh": 0,
     "pcie_bytes_per_s": 64e9,
 }
 PROFILE: Fields = {
@@ -37,6 +76,7 @@ PROFILE: Fields = {
     "step_overhead_s": 1e-3,
     "sequence_overhead_s": 1e-5,
     "layer_floor_s": 5e-6,
+    "latent_layer_floor_s": 2e-6,
     "allreduce_latency_s": 5e-6,
     "allreduce_latency_per_doubling_s": 2e-6,
     "allreduce_bandwidth_efficiency": 0.7,
@@ -46,20 +86,37 @@ PROFILE: Fields = {
     "host_latency_s": 0.01,
     "host_latency_per_token_s": 1e-6,
     "async_scheduling": 1,
+    "expert_load_imbalance": 1.2,
     "measured_over_floor_ratio": None,
     "ttft_s": None,
 }
+# What stands beside weights and KV is given by every point, so these have no say.
+NO_MEMORY_MODEL: Fields = {
+    "multimodal": 0,
+    "activation_workspace_bytes": 0,
+    "forward_hidden_copies": 0,
+    "multimodal_hidden_copies": 0,
+    "sampler_bytes_per_logit": 0,
+    "non_torch_bytes": 0,
+    "graph_bytes_per_layer": 0,
+    "driver_hidden_bytes": 0,
+    "graphs_in_budget": 0,
+    "memory_fraction_of": 0,
+}
 REPLICA: Fields = {
     **LLAMA_70B,
+    **FORMATS,
     **H100_SXM,
     **PROFILE,
     "tp": 4,
-    "weight_bits": 16,
-    "kv_bytes_per_element": 2,
+    "pp": 1,
+    "dp": 1,
+    "ep": 1,
     "default_max_num_seqs": 256,
     "default_max_num_batched_tokens": 8192,
     "default_memory_utilization": 0.92,
-    "default_reserved_bytes": 3e9,
+    **NO_MEMORY_MODEL,
+    "kv_padding": 1,
     "supported": 1,
 }
-POINT: Fields = {"isl_tokens": 1500, "osl_tokens": 300, "usd_per_accelerator_hour": 2.0}
+POINT: Fields = {"isl_tokens": 1500, "osl_tokens": 300, "reserved_bytes": 3e9, "usd_per_accelerator_hour": 2.0}

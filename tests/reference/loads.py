@@ -1,27 +1,38 @@
-"""Section 8 of docs/model.md: the operating point at a given rate, or with a given number of clients."""
+"""Section 8 of docs/model.md: the operating point at a given rate, or with a given number of clients.
+
+A load is dealt to the slots of a replica in equal parts; everything here is one slot's but the answers.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from reference.fields import Blocks, Row, default, given
+from reference.parallelism import parallelism
 from reference.search import Root, smallest_root
-from reference.shard import Row, default, field, given
 from reference.solver import PHYSICAL, Answer, Replica, limit_roots, operating_point, rate_at, replica, root_at_rate
 
 
-def load(row: Row, point: Row) -> Answer:
+def load(row: Row, blocks: Blocks, point: Row) -> Answer:
     """The answers at `rate_rps` (open loop), or with `concurrency` clients and `think_time_s` (closed loop)."""
-    solvable = replica(row, point)
+    clients = given(point, "concurrency")
+    solvable = replica(row, blocks, point, 1.0 if clients is None else share_of_others(row, blocks, clients))
     if isinstance(solvable, str):
         return {"status": solvable}
     roots = limit_roots(solvable, {})
     rates = {name: rate_at(solvable, root) for name, root in roots.items()}
     full = min(PHYSICAL, key=lambda name: rates[name])
     rate = given(point, "rate_rps")
-    if rate is not None:
-        return open_loop(solvable, rate, rates[full])
+    if clients is None:
+        assert rate is not None
+        return open_loop(solvable, rate / solvable.slots, rates[full])
     full_root = root_at_rate(solvable, rates[full], roots[full])
-    return closed_loop(solvable, field(point, "concurrency"), default(point, "think_time_s", 0.0), full_root)
+    return closed_loop(solvable, clients / solvable.slots, default(point, "think_time_s", 0.0), full_root)
+
+
+def share_of_others(row: Row, blocks: Blocks, clients: float) -> float:
+    """o: a request meets all clients of its slot but its own."""
+    return max(1 - parallelism(row, blocks).slots / clients, 0.0)
 
 
 def open_loop(solvable: Replica, rate: float, largest: float) -> Answer:
@@ -46,13 +57,13 @@ def at(solvable: Replica, root: Root, rate: float, largest: float, seat_wait_s: 
     """The operating point at a root. The wait for a seat is part of TTFT and E2E, and those who wait are in flight."""
     answer = operating_point(solvable, root, rate)
     state = solvable.curve.at(np.array([root.b]), root.k[None, :])
-    e2e = float(state.e2e[0]) + seat_wait_s
+    e2e, slots = float(state.e2e[0]) + seat_wait_s, solvable.slots
     return answer | {
-        "rate_rps": rate,
+        "rate_rps": slots * rate,
         "utilization": rate / largest,
         "seat_wait_s": seat_wait_s,
         "ttft_mean_s": float(state.ttft[0]) + seat_wait_s,
         "e2e_mean_s": e2e,
-        "in_flight": rate * e2e,
-        "waiting": rate * e2e - float(state.running[0]),
+        "in_flight": slots * rate * e2e,
+        "waiting": slots * (rate * e2e - float(state.running[0])),
     }

@@ -13,46 +13,23 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from reference.curve import State, curve
+from reference.architectures import KINDS, Fields, Random, decoder
+from reference.curve import Curve, State, curve
+from reference.examples import NO_MEMORY_MODEL
+from reference.parallelism import parallelism_is_valid
 from reference.shard import shard
 from reference.step import step
 from reference.workload import workload
 
-Fields = dict[str, float | None]
-Random = np.random.Generator
-
-# layers, hidden, heads, kv heads, head dim, MLP width, MLP matrices, vocabulary, tied: shapes from 1B to 405B
-SHAPES = (
-    (16, 2048, 32, 8, 64, 8192, 3, 128256, 1),
-    (28, 3584, 28, 4, 128, 18944, 3, 152064, 0),
-    (32, 4096, 32, 8, 128, 14336, 3, 128256, 0),
-    (32, 4096, 32, 32, 128, 11008, 3, 32000, 0),
-    (40, 5120, 40, 10, 128, 17920, 3, 100352, 0),
-    (64, 5120, 64, 8, 128, 25600, 3, 151936, 0),
-    (48, 6144, 48, 1, 128, 24576, 2, 49152, 1),
-    (80, 8192, 64, 8, 128, 28672, 3, 128256, 0),
-    (96, 12288, 96, 96, 128, 49152, 2, 50257, 1),
-    (126, 16384, 128, 8, 128, 53248, 3, 128256, 0),
-)
-SHAPE_FIELDS = (
-    "layers",
-    "hidden_size",
-    "attention_heads",
-    "kv_heads",
-    "head_dim",
-    "intermediate_size",
-    "mlp_matrices",
-    "vocab_size",
-    "tied_embeddings",
-)
 HUGE = 1e18
 
 
 @dataclass(frozen=True)
 class Case:
-    """A replica row and a point (or load) row, and what the generator steered for."""
+    """A replica row with its model's blocks, a point (or load) row, and what the generator steered for."""
 
     row: Fields
+    blocks: tuple[Fields, ...]
     point: Fields
     aim: str
 
@@ -67,25 +44,48 @@ def sometimes(random: Random, chance: float, value: float, otherwise: float) -> 
     return value if random.random() < chance else otherwise
 
 
-def replica_row(random: Random, *, ratio: bool = False) -> Fields:
-    """A replica: model, dtypes, device, tp, engine defaults, profile."""
-    row: Fields = dict(zip(SHAPE_FIELDS, map(float, SHAPES[random.integers(len(SHAPES))]), strict=True))
-    hidden, heads, kv_heads = row["hidden_size"] or 0, row["attention_heads"] or 0, row["kv_heads"] or 0
-    row |= {"layer_vector_params": 2 * hidden, "final_norm_params": hidden, "supported": 1.0}
-    row["weight_bits"] = float(random.choice([16.0, 8.0, 4.5, 4.25]))
-    row["kv_bytes_per_element"] = float(random.choice([2.0, 1.0]))
-    fits = [tp for tp in (1, 2, 4, 8) if heads % tp == 0 and (kv_heads % tp == 0 or tp % kv_heads == 0)]
-    row["tp"] = float(random.choice(fits))
-    row |= device(random)
-    weights = shard(row).weight_shard_bytes
+def replica(random: Random, kind: str, point: Fields, *, ratio: bool) -> tuple[Fields, tuple[Fields, ...]]:
+    """A replica for the lengths of a point: model, formats, device, parallelism, engine defaults, profile."""
+    plain = kind == "dense"
+    model = decoder(random, "dense" if kind == "spread" else kind, point["isl_tokens"] or 0, point["osl_tokens"] or 0)
+    row = model.fields | device(random) | {"supported": 1.0}
+    row |= formats(random, row["attention_flops"] or 0, alike=plain)
+    row |= placement(random, row, model.blocks, tensor_only=plain)
+    row["kv_padding"] = 1.0 if plain else sometimes(random, 0.6, 1.0, random.uniform(1.0, 1.3))
+    weights = shard(row, model.blocks).weight_shard_bytes
     row["accelerator_memory_bytes"] = weights * log_uniform(random, 1.3, 20) + 8e9
     row |= {
         "default_max_num_seqs": float(random.choice([128, 256, 1024])),
         "default_max_num_batched_tokens": float(random.choice([2048, 8192, 16384])),
         "default_memory_utilization": float(random.choice([0.9, 0.92])),
-        "default_reserved_bytes": log_uniform(random, 1e8, 4e9),
     }
-    return row | (ratio_profile(random) if ratio else full_profile(random))
+    row |= NO_MEMORY_MODEL
+    return row | (ratio_profile(random) if ratio else full_profile(random)), model.blocks
+
+
+def formats(random: Random, peak: float, *, alike: bool) -> Fields:
+    """Bits of each kind of matrix, the peaks of their formats, and bytes of a cached element."""
+    choices = [(16.0, 1.0), (8.0, 2.0), (8.0, 1.0), (4.5, 4.0), (4.25, 1.0)]
+    found: Fields = {"kv_bytes_per_element": float(random.choice([2.0, 1.0])), "head_bits": 16.0}
+    bits, faster = choices[random.integers(len(choices))]
+    for kind in ("mixer", "mlp", "expert"):
+        if not alike:
+            bits, faster = choices[random.integers(len(choices))]
+        found |= {f"{kind}_bits": bits, f"{kind}_flops": peak * faster}
+    return found if alike else found | {"head_bits": float(random.choice([16.0, 16.0, 8.0]))}
+
+
+def placement(random: Random, row: Fields, blocks: tuple[Fields, ...], *, tensor_only: bool) -> Fields:
+    """A valid tp, pp, dp and ep, and the block of weight scales that a shard may not cut."""
+    while True:
+        found = {"tp": random.choice([1, 2, 4, 8]), "pp": 1, "dp": 1, "ep": 1, "weight_block": 1}
+        if not tensor_only:
+            found |= {"pp": random.choice([1, 1, 1, 2, 3, 4, 8]), "dp": random.choice([1, 1, 1, 2, 4, 8])}
+            found["weight_block"] = random.choice([1, 1, 1, 16, 32, 128])
+            found["ep"] = found["tp"] * found["dp"] if random.random() < 0.5 else 1
+        placed: Fields = {name: float(value) for name, value in found.items()}
+        if parallelism_is_valid(row | placed, blocks):
+            return placed
 
 
 def device(random: Random) -> Fields:
@@ -95,9 +95,9 @@ def device(random: Random) -> Fields:
     return {
         "memory_bandwidth_bytes_per_s": bandwidth,
         "attention_flops": attention_flops,
-        "gemm_flops": attention_flops * float(random.choice([1.0, 2.0, 4.0])),
         "scaleup_bytes_per_s": log_uniform(random, 50e9, 900e9),
         "scaleup_domain_size": float(random.choice([1, 2, 8, 8, 72])),
+        "scaleup_mesh": float(random.random() < 0.25),
         "pcie_bytes_per_s": log_uniform(random, 16e9, 64e9),
     }
 
@@ -115,6 +115,7 @@ def full_profile(random: Random) -> Fields:
         "step_overhead_s": log_uniform(random, 1e-4, 1e-2),
         "sequence_overhead_s": sometimes(random, 0.15, 0.0, log_uniform(random, 1e-6, 1e-4)),
         "layer_floor_s": sometimes(random, 0.15, 0.0, log_uniform(random, 1e-6, 5e-5)),
+        "latent_layer_floor_s": sometimes(random, 0.3, 0.0, log_uniform(random, 1e-6, 2e-5)),
         "allreduce_latency_s": log_uniform(random, 2e-6, 3e-5),
         "allreduce_latency_per_doubling_s": log_uniform(random, 1e-7, 1e-5),
         "allreduce_bandwidth_efficiency": random.uniform(0.3, 0.9),
@@ -124,6 +125,7 @@ def full_profile(random: Random) -> Fields:
         "host_latency_s": sometimes(random, 0.15, 0.0, log_uniform(random, 1e-4, 5e-2)),
         "host_latency_per_token_s": sometimes(random, 0.15, 0.0, log_uniform(random, 1e-7, 1e-5)),
         "async_scheduling": float(random.integers(2)),
+        "expert_load_imbalance": sometimes(random, 0.3, 1.0, random.uniform(1.0, 2.0)),
         "measured_over_floor_ratio": None,
         "ttft_s": None,
     }
@@ -167,7 +169,7 @@ def scheduler(random: Random, *, peaked: bool = False) -> Fields:
         "max_num_batched_tokens": optional(random, 0.1, round(log_uniform(random, 512, 4096 if peaked else 131_072))),
         "max_num_seqs": optional(random, 0.1, round(log_uniform(random, 4, 2048))),
         "memory_utilization": optional(random, 0.3, random.uniform(0.6, 0.98)),
-        "reserved_bytes": optional(random, 0.3, log_uniform(random, 1e6, 6e9)),
+        "reserved_bytes": log_uniform(random, 1e6, 6e9),
         "utilization_cap": optional(random, 0.2, sometimes(random, 0.3, 1.0, random.uniform(0.5, 1.0))),
         "usd_per_accelerator_hour": optional(random, 0.2, log_uniform(random, 0.1, 100)),
     }
@@ -178,15 +180,16 @@ def optional(random: Random, chance: float, value: float) -> float | None:
     return None if random.random() < chance else float(value)
 
 
-def unsteered(random: Random, *, ratio: bool, peaked: bool) -> Case:
+def unsteered(random: Random, kind: str, *, ratio: bool, peaked: bool) -> Case:
     """A point with nothing steered and no SLOs: limits where they fall."""
     point = lengths(random, peaked=peaked) | scheduler(random, peaked=peaked)
-    return Case(replica_row(random, ratio=ratio), point, "free")
+    row, blocks = replica(random, kind, point, ratio=ratio)
+    return Case(row, blocks, point, "free")
 
 
 def with_slos(random: Random, case: Case) -> Case:
     """The same point with SLOs scattered over all that its curve spans, and a little beyond."""
-    state = curve_samples(case.row, case.point)
+    state = curve_samples(case)
     slos: Fields = {}
     for name, values in (("tpot", state.tpot), ("ttft", state.ttft), ("e2e", state.e2e)):
         floor, ceiling = 0.8 * float(values.min()), 1.2 * float(values.max())
@@ -200,81 +203,94 @@ def loose(case: Case) -> Case:
     return replace(case, point=case.point | out_of_reach)
 
 
-def curve_samples(row: Fields, point: Fields, count: int = 60) -> State:
+def curve_of(case: Case) -> Curve:
+    """The curve of a case, whether or not it fits."""
+    part = shard(case.row, case.blocks)
+    return curve(case.row, part, step(case.row, case.blocks, part), workload(case.row, case.point))
+
+
+def curve_samples(case: Case, count: int = 60) -> State:
     """The curve on a logarithmic grid up to its highest sample."""
-    load = workload(row, point)
-    its_curve = curve(row, step(row, shard(row)), load)
-    state = its_curve.at(load.b_cap * np.logspace(-5, 0, count))
+    its_curve = curve_of(case)
+    state = its_curve.at(its_curve.load.b_cap * np.logspace(-5, 0, count))
     best = int(np.argmax(state.rate)) + 1
     return State(**{name: values[:best] for name, values in vars(state).items()})
 
 
 def steer(random: Random, case: Case, aim: str) -> Case:
     """Set one limit to its quantity at a random place on the rising curve, the others out of reach."""
-    point = dict(loose(case).point)
-    state = curve_samples(case.row, point)
+    case = loose(case)
+    state = curve_samples(case)
     place = int(random.integers(len(state.b)))
+    stages = case.row["pp"] or 1
     settings: dict[str, Callable[[], Fields]] = {
         "compute": lambda: {},
-        "kv_pool": lambda: {"memory_bytes": memory_for(case.row, point, float(state.kv[place]))},
-        "seats": lambda: {"max_num_seqs": max(2.0, round(float(state.running[place])))},
+        "kv_pool": lambda: {"memory_bytes": memory_for(case, stages * float(state.kv[place]))},
+        "seats": lambda: {"max_num_seqs": max(2.0, round(stages * float(state.running[place])))},
         "tpot_slo": lambda: {"slo_tpot_s": float(state.tpot[place])},
         "ttft_slo": lambda: {"slo_ttft_s": float(state.ttft[place])},
         "e2e_slo": lambda: {"slo_e2e_s": float(state.e2e[place])},
         "utilization": lambda: {"utilization_cap": random.uniform(0.5, 0.99)},
     }
-    return Case(case.row, point | settings[aim](), aim)
+    return replace(case, point=case.point | settings[aim](), aim=aim)
 
 
-def memory_for(row: Fields, point: Fields, tokens: float) -> float:
-    """Device memory whose pool is about this many tokens, and no less than one mean request."""
-    part = shard(row)
-    load = workload(row, point)
-    tokens = max(tokens, load.mean_prompt + load.mean_output + load.shared_blocks + 32)
+def memory_for(case: Case, tokens: float) -> float:
+    """Device memory in which a rank's pool is about this many tokens, and no less than one mean request."""
+    row, point = case.row, case.point
+    part, load = shard(row, case.blocks), workload(row, point)
+    tokens = max(tokens, load.mean_prompt + load.mean_output + load.shared_blocks + 37.5)
     utilization = point.get("memory_utilization") or row["default_memory_utilization"] or 0
-    reserved = point.get("reserved_bytes") or row["default_reserved_bytes"] or 0
-    return (tokens * part.kv_bytes_per_token_rank + part.weight_shard_bytes + reserved) / utilization
+    token_bytes = part.cut.stage * part.pool_bytes_per_token * (row["kv_padding"] or 1)
+    return (tokens * token_bytes + part.weight_shard_bytes + (point["reserved_bytes"] or 0)) / utilization
 
 
-def cases(seed: int, count: int, aim: str = "free", *, peaked: bool = False, ratio: bool = False) -> list[Case]:
+def picked(random: Random, kind: str | None) -> str:
+    """The kind asked for, or any: those of `architectures`, and dense models cut in every way (`spread`)."""
+    return kind or str(random.choice(["dense", "spread", *KINDS]))
+
+
+def cases(
+    seed: int, count: int, aim: str = "free", *, kind: str | None = None, peaked: bool = False, ratio: bool = False
+) -> list[Case]:
     """`count` points from one stream of PCG64."""
     random = np.random.Generator(np.random.PCG64(seed))
     found = []
     for _ in range(count):
-        case = unsteered(random, ratio=ratio, peaked=peaked)
+        case = unsteered(random, picked(random, kind), ratio=ratio, peaked=peaked)
         found.append(with_slos(random, case) if aim == "free" else steer(random, case, aim))
     return found
 
 
-def jumps(seed: int, count: int) -> list[Case]:
+def jumps(seed: int, count: int, kind: str | None = None) -> list[Case]:
     """Points whose TTFT steps over its SLO where prompts need one chunk more."""
     random = np.random.Generator(np.random.PCG64(seed))
     found: list[Case] = []
     while len(found) < count:
-        case = loose(unsteered(random, ratio=False, peaked=random.random() < 0.3))
-        its_curve = curve(case.row, step(case.row, shard(case.row)), workload(case.row, case.point))
+        case = loose(unsteered(random, picked(random, kind), ratio=False, peaked=random.random() < 0.3))
+        its_curve = curve_of(case)
         edges = its_curve.edges()
         edges = edges[edges > 1]  # at 1 the room begins to shrink; nothing jumps there
         if not len(edges):
             continue
         edge = edges[random.integers(len(edges))] * np.array([1 - 1e-9, 1 + 1e-9])
         before, after = its_curve.at(edge).ttft
-        found.append(Case(case.row, case.point | {"slo_ttft_s": float((before + after) / 2)}, "ttft_jump"))
+        found.append(replace(case, point=case.point | {"slo_ttft_s": float((before + after) / 2)}, aim="ttft_jump"))
     return found
 
 
-def loads(seed: int, count: int, *, closed: bool) -> list[Case]:
+def loads(seed: int, count: int, *, closed: bool, kind: str | None = None) -> list[Case]:
     """Points with a given rate, or with clients who think between requests; some beyond what the replica can do."""
     random = np.random.Generator(np.random.PCG64(seed))
     found = []
     for number in range(count):
-        case = unsteered(random, ratio=number % 10 == 9, peaked=number % 10 < 2)
-        state = curve_samples(case.row, case.point)
+        case = unsteered(random, picked(random, kind), ratio=number % 10 == 9, peaked=number % 10 < 2)
+        state, slots = curve_samples(case), shard(case.row, case.blocks).cut.slots
         place = int(random.integers(len(state.b)))
-        rate, residence = float(state.rate[place]), float(state.e2e[place])
+        rate, residence = slots * float(state.rate[place]), float(state.e2e[place])
         think = sometimes(random, 0.4, 0.0, residence * log_uniform(random, 0.01, 100))
         clients = rate * (residence + think) * random.uniform(0.9, 1.1)
         closed_fields: Fields = {"concurrency": clients, "think_time_s": think}
         point = case.point | (closed_fields if closed else {"rate_rps": rate * random.uniform(0.3, 1.15)})
-        found.append(Case(case.row, point, "closed" if closed else "open"))
+        found.append(replace(case, point=point, aim="closed" if closed else "open"))
     return found

@@ -1,4 +1,4 @@
-"""Section 3 of docs/model.md: the time of one iteration and what a prompt adds to the ones it rides on."""
+"""Section 3 of docs/model.md: the time of one iteration of a slot and what a prompt adds to the ones it rides on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from reference.shard import Row, Shard, field
+import numpy as np
+
+from reference.attended import pairs
+from reference.fields import Blocks, Row, default, field
+from reference.links import communication
+from reference.shard import Shard
+from reference.spans import Span
 
 # Real or complex (for derivatives), scalar or array: the formulas are the same.
 Number = Any
@@ -15,98 +21,127 @@ RATIO = 1.0
 
 
 @dataclass(frozen=True)
+class SpanTimes:
+    """A span with what it costs, phi included."""
+
+    span: Span
+    decode_s: float  # phi kappa: of one attended token
+    pair_s: float  # phi a: of one query-key pair
+
+
+@dataclass(frozen=True)
 class Step:
     """Constants of one iteration on one rank, in seconds."""
 
-    weights_s: float  # w
+    weights_s: float  # w of what every step reads
+    experts_s: float  # w_x
+    untouched: float  # 1 - k/E
+    ranks: int  # dp, whose tokens meet at the experts
     layers_s_per_token: float
     head_s_per_row: float
     exponent: float  # q
     fixed_s: float
-    sequence_s: float
-    context_s_per_token: float  # kappa
+    sequence_s: float  # sequence overhead and recurrent state
     link_s_per_token: float  # r
-    attention_s: float  # a, per token squared
+    spans: tuple[SpanTimes, ...]
     half_tokens: float  # c_1/2
     own: float  # 1 if a request sees itself in its step (light load), 0 for a ratio profile
+
+    def weights(self, tokens: Number) -> Number:
+        """w(n); with every expert on every token's way (k = E, or none at all) a constant."""
+        if self.experts_s == 0 or self.untouched <= 0:
+            return self.weights_s + self.experts_s
+        return self.weights_s - self.experts_s * np.expm1(math.log(self.untouched) * self.ranks * tokens)
 
     def gemm(self, tokens: Number, rows: Number) -> Number:
         """GEMM(n, h)."""
         compute = self.layers_s_per_token * tokens + self.head_s_per_row * rows
-        return (self.weights_s**self.exponent + compute**self.exponent) ** (1 / self.exponent)
+        return (self.weights(tokens) ** self.exponent + compute**self.exponent) ** (1 / self.exponent)
 
-    def decode(self, b: Number, contexts: Number) -> Number:
-        """T(B, 0) with `contexts` tokens of context in all; at B = 0 the limit T(0+, 0)."""
+    def decode(self, b: Number, attention_s: Number) -> Number:
+        """T(B, 0) with so many seconds of attention in all; at B = 0 the limit T(0+, 0)."""
         per_sequence = (self.sequence_s + self.link_s_per_token) * b
-        return self.fixed_s + per_sequence + self.gemm(b, b) + self.context_s_per_token * contexts
+        return self.fixed_s + per_sequence + self.gemm(b, b) + attention_s
 
-    def prompt(self, u: Number, x: Number, b: Number, chunk: Number, k: Number) -> Number:
-        """s(u, B): a prompt of u uncached and x cached tokens, cut in k chunks of `chunk` (the last shorter)."""
+    def prompt(self, u: Number, attention_s: Number, b: Number, chunk: Number, k: Number) -> Number:
+        """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention."""
         last = u - (k - 1) * chunk
         alone = self.gemm(b, b)
         gemms = (k - 1) * (self.gemm(b + chunk, b) - alone) + (self.gemm(b + last, b) - alone)
-        return gemms + self.head_s_per_row + self.link_s_per_token * u + self.attention(u, x)
+        return gemms + self.head_s_per_row + self.link_s_per_token * u + attention_s
 
-    def attention(self, u: Number, x: Number) -> Number:
+    def attention(self, prompt: Number, cached: Number) -> Number:
         """A: prefill attention, whose efficiency depends on the whole prompt's length."""
-        return self.attention_s * (x * u + u**2 / 2) * (1 + self.half_tokens / (x + u))
+        seconds = sum((one.pair_s * pairs(one.span, cached, prompt) for one in self.spans), start=0.0 * prompt)
+        return seconds * (1 + self.half_tokens / prompt)
 
 
-def step(row: Row, part: Shard) -> Step:
+def step(row: Row, blocks: Blocks, part: Shard) -> Step:
     """The step of a replica's rank, by the kind of its profile."""
-    return ratio_step(row, part) if field(row, "kind") == RATIO else full_step(row, part)
+    return ratio_step(row, part) if field(row, "kind") == RATIO else full_step(row, blocks, part)
 
 
-def full_step(row: Row, part: Shard) -> Step:
+def full_step(row: Row, blocks: Blocks, part: Shard) -> Step:
     """Kind `full`: every constant of section 3."""
-    tp, layers = field(row, "tp"), field(row, "layers")
-    bandwidth = field(row, "memory_bandwidth_bytes_per_s")
-    flops = field(row, "gemm_flops_efficiency") * field(row, "gemm_flops")
-    latency, link = all_reduce(row)
-    attention_flops = tp * field(row, "prefill_attention_flops_efficiency") * field(row, "attention_flops")
+    cut = part.cut
+    read = field(row, "gemm_bandwidth_efficiency") * field(row, "memory_bandwidth_bytes_per_s")
+    cache_read = field(row, "attention_bandwidth_efficiency") * field(row, "memory_bandwidth_bytes_per_s")
+    imbalance = field(row, "expert_load_imbalance") if cut.ep > 1 else 1.0
+    said = communication(row, blocks)
     return Step(
-        weights_s=part.weight_read_bytes / (field(row, "gemm_bandwidth_efficiency") * bandwidth),
-        layers_s_per_token=2 * part.layer_params / flops,
-        head_s_per_row=2 * part.head_params / flops,
+        weights_s=(cut.pace * part.layer_read_bytes + part.table_read_bytes) / read,
+        experts_s=cut.pace * imbalance * part.expert_bytes / read,
+        untouched=part.untouched,
+        ranks=cut.dp,
+        layers_s_per_token=cut.pace * multiply_s(row, part, imbalance),
+        head_s_per_row=2 * part.head_params / (field(row, "gemm_flops_efficiency") * field(row, "attention_flops")),
         exponent=field(row, "roofline_exponent"),
-        fixed_s=field(row, "step_overhead_s") + layers * field(row, "layer_floor_s") + 2 * layers * latency,
-        sequence_s=field(row, "sequence_overhead_s"),
-        context_s_per_token=part.kv_bytes_per_token_rank / (field(row, "attention_bandwidth_efficiency") * bandwidth),
-        link_s_per_token=link,
-        attention_s=4 * layers * field(row, "attention_heads") * field(row, "head_dim") / attention_flops,
+        fixed_s=field(row, "step_overhead_s") + cut.pace * floors_s(row, blocks) + said.fixed_s,
+        sequence_s=field(row, "sequence_overhead_s") + cut.pace * 2 * part.state_bytes / cache_read,
+        link_s_per_token=said.s_per_token,
+        spans=tuple(span_times(row, part, span) for span in part.spans),
         half_tokens=field(row, "prefill_attention_half_tokens"),
         own=1.0,
     )
+
+
+def floors_s(row: Row, blocks: Blocks) -> float:
+    """What the layers take at least; those with latent attention take more."""
+    latent = sum(field(block, "count") for block in blocks if default(block, "latent_elements", 0.0) > 0)
+    layers = sum(field(block, "count") for block in blocks)
+    return layers * field(row, "layer_floor_s") + latent * default(row, "latent_layer_floor_s", 0.0)
+
+
+def multiply_s(row: Row, part: Shard, imbalance: float) -> float:
+    """Seconds of multiplying one token with all layers, each kind of matrix at the peak of its format."""
+    work = {"mixer": part.mixer_params, "mlp": part.mlp_params, "expert": imbalance * part.token_expert_params}
+    at_peak = sum(params / field(row, f"{kind}_flops") for kind, params in work.items())
+    return 2 * at_peak / field(row, "gemm_flops_efficiency")
+
+
+def span_times(row: Row, part: Shard, span: Span) -> SpanTimes:
+    """Reading or multiplying, whichever is slower, in a decode step; multiplying in prefill."""
+    read = field(row, "attention_bandwidth_efficiency") * field(row, "memory_bandwidth_bytes_per_s")
+    flops = field(row, "prefill_attention_flops_efficiency") * field(row, "attention_flops")
+    kappa = max(span.read_bytes / read, 2 * span.decode_width / flops)
+    return SpanTimes(span, part.cut.pace * kappa, part.cut.pace * 2 * span.pair_width / flops)
 
 
 def ratio_step(row: Row, part: Shard) -> Step:
     """Kind `ratio`: the plain bandwidth floor over all the weights a rank holds, times a measured ratio; no prefill."""
     per_byte = field(row, "measured_over_floor_ratio") / field(row, "memory_bandwidth_bytes_per_s")
     return Step(
-        weights_s=per_byte * part.weight_shard_bytes,
+        weights_s=per_byte * part.cut.pp * part.weight_shard_bytes,
+        experts_s=0.0,
+        untouched=0.0,
+        ranks=part.cut.dp,
         layers_s_per_token=0.0,
         head_s_per_row=0.0,
         exponent=1.0,
         fixed_s=0.0,
         sequence_s=0.0,
-        context_s_per_token=per_byte * part.kv_bytes_per_token_rank,
         link_s_per_token=0.0,
-        attention_s=0.0,
+        spans=tuple(SpanTimes(span, per_byte * part.cut.pace * span.read_bytes, 0.0) for span in part.spans),
         half_tokens=0.0,
         own=0.0,
     )
-
-
-def all_reduce(row: Row) -> tuple[float, float]:
-    """Latency of one all-reduce [s] and seconds per token of all of them; PCIe past the scale-up domain."""
-    tp = field(row, "tp")
-    if tp == 1:
-        return 0.0, 0.0
-    if tp <= field(row, "scaleup_domain_size"):
-        bus = field(row, "allreduce_bandwidth_efficiency") * field(row, "scaleup_bytes_per_s")
-        prefix = "allreduce"
-    else:
-        bus = field(row, "pcie_bandwidth_efficiency") * field(row, "pcie_bytes_per_s")
-        prefix = "pcie_allreduce"
-    latency = field(row, f"{prefix}_latency_s") + field(row, f"{prefix}_latency_per_doubling_s") * math.log2(tp)
-    return latency, 2 * field(row, "layers") * 2 * (tp - 1) / tp * field(row, "hidden_size") * 2 / bus

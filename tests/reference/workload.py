@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.shard import Row, block_floor, default, field
+from reference.fields import Row, block_floor, default, field
 
 Floats = NDArray[np.float64]
 NODES = 16
@@ -17,10 +17,11 @@ NODES = 16
 
 @dataclass(frozen=True)
 class Workload:
-    """Moments in tokens; the arrays hold one value per prompt node."""
+    """Moments in tokens; the arrays hold one value per node of the prompt, or of the output."""
 
     mean_prompt: float
     mean_output: float
+    prompt_cv: float
     d1: float  # E[o] - 1
     context: float  # mean context of a decoding sequence, length-biased
     own_context: float  # mean context of a request over its own decode
@@ -29,8 +30,10 @@ class Workload:
     cached: Floats  # x
     shared: Floats  # y, the part of x that counts once for the replica
     shared_blocks: float  # p_s
-    budget: float
-    seats: float
+    output_weight: Floats
+    output: Floats  # o
+    budget: float  # tokens of an iteration of a slot
+    seats: float  # of a data-parallel rank
 
     @property
     def uncached(self) -> Floats:
@@ -52,7 +55,8 @@ def workload(row: Row, point: Row) -> Workload:
     """The workload of a point on a replica."""
     prompt, output = field(point, "isl_tokens"), field(point, "osl_tokens")
     square = output**2 * (1 + default(point, "osl_cv", 0.0) ** 2)
-    nodes = prompt_nodes(prompt, default(point, "isl_cv", 0.0))
+    nodes = length_nodes(prompt, default(point, "isl_cv", 0.0))
+    output_nodes = np.array(length_nodes(output, default(point, "osl_cv", 0.0)))
     prefix = default(point, "prefix_tokens", 0.0)
     share = default(point, "prefix_hit_share", 1.0 if prefix > 0 else 0.0)
     split = common_prefix(nodes, prefix, share) if prefix > 0 else own_history(nodes, share)
@@ -60,6 +64,7 @@ def workload(row: Row, point: Row) -> Workload:
     return Workload(
         mean_prompt=prompt,
         mean_output=output,
+        prompt_cv=default(point, "isl_cv", 0.0),
         d1=output - 1,
         context=prompt + (square - output) / (2 * (output - 1)),
         own_context=prompt + output / 2,
@@ -68,6 +73,8 @@ def workload(row: Row, point: Row) -> Workload:
         cached=cached,
         shared=shared,
         shared_blocks=block_floor(prefix) if share > 0 else 0.0,
+        output_weight=output_nodes[:, 0],
+        output=output_nodes[:, 1],
         budget=default(point, "max_num_batched_tokens", field(row, "default_max_num_batched_tokens")),
         seats=default(point, "max_num_seqs", field(row, "default_max_num_seqs")),
     )
@@ -79,7 +86,7 @@ def gauss_hermite() -> tuple[Floats, Floats]:
     return np.polynomial.hermite.hermgauss(NODES)
 
 
-def prompt_nodes(mean: float, cv: float) -> list[tuple[float, float]]:
+def length_nodes(mean: float, cv: float) -> list[tuple[float, float]]:
     """(weight, length) pairs: one if fixed, else 16 of Gauss-Hermite in the logarithm."""
     if cv == 0:
         return [(1.0, mean)]
