@@ -1,7 +1,7 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
 //! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern` · `model`, `accelerator`, `profile` ·
-//! `step` · `replica` · `workload` · `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `solve`, `load`,
+//! `step` · `iteration`, `replica` · `workload` · `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `solve`, `load`,
 //! `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
@@ -12,6 +12,7 @@ pub mod equilibrium;
 pub mod error;
 pub mod grid;
 pub mod intern;
+pub mod iteration;
 pub mod load;
 pub mod model;
 pub mod one_number;
