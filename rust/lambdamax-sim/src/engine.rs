@@ -190,7 +190,7 @@ impl Engine {
         let first = self.decode_base(count) + self.costs.seconds_per_context_token() * context;
         let decoding = &self.scheduler.decoding;
         let held = self.scheduler.blocks.held() - decoding.blocks_for_step();
-        self.stretch = Some(Stretch::new(self.now, first, growth, held, decoding));
+        self.stretch = Some(Stretch::new(self.now, [first, growth], held, self.scheduler.running.len(), decoding));
     }
 
     fn decode_base(&mut self, count: u32) -> f64 {
@@ -238,8 +238,7 @@ impl Engine {
     /// Adds the stretch up; what comes next is another.
     fn end_stretch(&mut self) {
         if let Some(stretch) = self.stretch.take() {
-            let running = self.scheduler.running.len();
-            self.record.now.decode(&stretch, self.record.in_flight, running);
+            self.record.now.decode(&stretch, self.record.in_flight);
         }
     }
 

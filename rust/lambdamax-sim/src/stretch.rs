@@ -18,6 +18,8 @@ pub struct Stretch {
     pub steps: u64,
     /// Sequences that decode in each.
     pub decodes: u32,
+    /// Requests that hold a seat.
+    pub running: usize,
     /// Blocks held before the first step takes its own.
     held: u32,
     /// Blocks that steps 0, 1, … 15 take; after that they repeat.
@@ -26,9 +28,9 @@ pub struct Stretch {
 
 impl Stretch {
     /// A stretch that begins at `start`, before any step of it; `held` blocks are held apart from those its first step takes.
-    pub fn new(start: f64, first: f64, growth: f64, held: u32, decoding: &Decoding) -> Self {
+    pub fn new(start: f64, [first, growth]: [f64; 2], held: u32, running: usize, decoding: &Decoding) -> Self {
         let needs = std::array::from_fn(|step| decoding.phases()[decoding.phase_due(step as u64)]);
-        Self { start, first, growth, steps: 0, decodes: decoding.count(), held, needs }
+        Self { start, first, growth, steps: 0, decodes: decoding.count(), running, held, needs }
     }
 
     /// Duration of step j [s].
@@ -93,7 +95,7 @@ mod tests {
             requests.computed[slot as usize] = prompt;
             decoding.join(&mut requests, slot);
         }
-        Stretch { steps, ..Stretch::new(2.0, first, growth, 5, &decoding) }
+        Stretch { steps, ..Stretch::new(2.0, [first, growth], 5, 3, &decoding) }
     }
 
     proptest! {

@@ -54,10 +54,10 @@ impl Window {
     }
 
     /// Decode steps of a stretch have been taken.
-    pub fn decode(&mut self, stretch: &Stretch, in_flight: u64, running: usize) {
+    pub fn decode(&mut self, stretch: &Stretch, in_flight: u64) {
         let seconds = stretch.end_of(stretch.steps) - stretch.start;
         let each = u64::from(stretch.decodes);
-        self.pass(seconds, in_flight, running, stretch.decodes, true);
+        self.pass(seconds, in_flight, stretch.running, stretch.decodes, true);
         self.block_s += stretch.block_seconds();
         self.steps += stretch.steps;
         self.tokens_out += each * stretch.steps;
