@@ -4,32 +4,15 @@ use lambdamax_core::iteration::Batch;
 use lambdamax_core::replica::HostCosts;
 use lambdamax_core::step::StepCosts;
 
-use crate::arrivals::{Arrivals, Pattern};
+use crate::arrivals::Arrivals;
 use crate::blocks::BLOCK;
-use crate::lengths::{Lengths, Prefix, Size, Sizes};
+use crate::lengths::{Prefix, Size, Sizes};
 use crate::plan::{Chunk, Plan};
+use crate::point::Point;
 use crate::recorder::{Finished, Recorder};
 use crate::requests::Slot;
 use crate::scheduler::Scheduler;
-use crate::settings::Settings;
 use crate::stretch::Stretch;
-
-/// What is simulated: a replica's step times, its settings, and the requests that come.
-#[derive(Clone, Debug)]
-pub struct Point {
-    /// Time of an iteration.
-    pub costs: StepCosts<f64>,
-    /// Latency outside of the engine.
-    pub host: HostCosts,
-    /// The scheduler's settings.
-    pub settings: Settings,
-    /// How requests arrive.
-    pub arrivals: Pattern,
-    /// How long they are, where no trace tells.
-    pub lengths: Lengths,
-    /// What the cache holds of them.
-    pub prefix: Prefix,
-}
 
 /// A running simulation.
 #[derive(Clone, Debug)]

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use crate::arrivals::Pattern;
 use crate::blocks::{BLOCK, blocks_for};
-use crate::engine::{Engine, Point};
+use crate::engine::Engine;
 use crate::lengths::{LengthLaw, Lengths, Prefix};
+use crate::point::Point;
 use crate::requests::Slot;
 use crate::settings::Settings;
 

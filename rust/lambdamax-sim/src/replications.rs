@@ -3,8 +3,9 @@
 use rayon::prelude::*;
 
 use crate::arrivals::Pattern;
-use crate::engine::{Engine, Point};
+use crate::engine::Engine;
 use crate::error::{SimError, within};
+use crate::point::Point;
 use crate::recorder::Finished;
 use crate::summary::Summary;
 use crate::verdict::Verdict;
@@ -57,8 +58,7 @@ pub struct Outcome {
 /// Simulates one point. The same point, control and seed give the same bits with any number of threads.
 pub fn simulate(point: &Point, control: &Control) -> Result<Outcome, SimError> {
     let control = control.checked()?;
-    point.settings.checked()?;
-    point.arrivals.clone().checked()?;
+    let point = &point.clone().checked()?;
     if let Pattern::Trace(rows) = &point.arrivals {
         return Ok(replay(point, &control, rows.len() as u64));
     }

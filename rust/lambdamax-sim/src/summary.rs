@@ -3,7 +3,8 @@
 use crate::arrivals::Pattern;
 use crate::blocks::BLOCK;
 use crate::confidence::{half_width, quantile, warm_up};
-use crate::engine::{Engine, Point};
+use crate::engine::Engine;
+use crate::point::Point;
 use crate::recorder::Finished;
 use crate::verdict::{Evidence, Verdict};
 use crate::window::Window;

@@ -15,8 +15,9 @@ pub enum Verdict {
     Unsettled,
 }
 
-/// Names of the codes.
-pub const VERDICT_NAMES: [&str; 3] = ["steady", "saturated", "unsettled"];
+/// Names of the codes: the verdicts, and why a replica cannot be simulated.
+pub const SIM_STATUS_NAMES: [&str; 7] =
+    ["steady", "saturated", "unsettled", "does_not_fit", "invalid_parallelism", "unsupported", "not_converged"];
 
 /// Growth beyond this many standard deviations of the arrivals' and departures' randomness is no chance.
 const DEVIATIONS: f64 = 4.0;

@@ -3,8 +3,8 @@
 mod support;
 
 use lambdamax_sim::arrivals::Pattern;
-use lambdamax_sim::engine::Point;
 use lambdamax_sim::lengths::{LengthLaw, Lengths};
+use lambdamax_sim::point::Point;
 use lambdamax_sim::replications::{Control, simulate};
 use lambdamax_sim::settings::Settings;
 use lambdamax_sim::summary::Numbers;

@@ -2,8 +2,8 @@
 
 mod support;
 
-use lambdamax_sim::engine::Point;
 use lambdamax_sim::lengths::Prefix;
+use lambdamax_sim::point::Point;
 use lambdamax_sim::recorder::Finished;
 use lambdamax_sim::settings::Settings;
 use support::{constant_step, replay, trace_point};

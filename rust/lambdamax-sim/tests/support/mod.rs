@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lambdamax_core::replica::HostCosts;
 use lambdamax_core::step::StepCosts;
 use lambdamax_sim::arrivals::{Pattern, TraceRow};
-use lambdamax_sim::engine::Point;
 use lambdamax_sim::lengths::{LengthLaw, Lengths, Prefix};
+use lambdamax_sim::point::Point;
 use lambdamax_sim::replications::{Control, Outcome, simulate};
 use lambdamax_sim::settings::Settings;
 
