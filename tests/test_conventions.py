@@ -27,7 +27,20 @@ TREES = {name: ast.parse((PACKAGE / f"{name}.py").read_text(encoding="utf-8")) f
 PYTHON_FLOORS = [
     *("exceptions", "columns", "units", "facts", "architecture", "hub", "accelerators", "dtypes", "engines", "prices"),
     *("profiles", "catalog", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid", "store", "scan"),
-    *("sweep", "frontier", "case", "verdict", "chain", "explain", "render", "listing", "ranking", "cli"),
+    *(
+        "sweep",
+        "frontier",
+        "case",
+        "verdict",
+        "chain",
+        "explain",
+        "simulate",
+        "render",
+        "simulated",
+        "listing",
+        "ranking",
+        "cli",
+    ),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
