@@ -52,10 +52,10 @@ def off(found: Simulation, name: str) -> float:
     return (found.mean_field or {})[name] / found.numbers[name] - 1
 
 
-@pytest.mark.parametrize("rate_rps", [2.0, 8.0, 14.0])
+@pytest.mark.parametrize("rate_rps", [2.0, 6.0, 11.0])
 @pytest.mark.parametrize("isl_tokens", [300.0, 1500.0])
 def test_the_solver_agrees_where_the_load_is_light(rate_rps: float, isl_tokens: float) -> None:
-    found = simulate(asked(rate_rps, {**LENGTHS, "isl_tokens": isl_tokens}), precision=0.01, requests=100_000)
+    found = simulate(asked(rate_rps, {**LENGTHS, "isl_tokens": isl_tokens}), precision=0.02, requests=100_000)
     assert found.status == "steady"
     assert abs(off(found, "tpot_mean_s")) < 0.03
     assert abs(off(found, "ttft_mean_s")) < 0.06
