@@ -77,10 +77,18 @@ class Replicas:
         return _engine.solve_grid(self._compiled, axes, prices.ravel(), start, stop, threads)
 
     def simulate(
-        self, replica: NDArray[np.uint32], points: Mapping[str, Floats], control: Control, threads: int
+        self,
+        replica: NDArray[np.uint32],
+        points: Mapping[str, Floats],
+        control: Control,
+        threads: int,
+        trace: tuple[Floats, ...] | None = None,
     ) -> Arrays:
-        """What a simulation of each of `points`, on its `replica`, comes to; statuses are codes of `SIM_STATUSES`."""
-        return _engine.simulate(self._compiled, replica, points, **control, threads=threads)
+        """What a simulation of each of `points`, on its `replica`, comes to; statuses are codes of `SIM_STATUSES`.
+
+        The columns of `trace` are arrivals [s], input tokens and output tokens.
+        """
+        return _engine.simulate(self._compiled, replica, points, **control, trace=trace, threads=threads)
 
 
 # One point

@@ -126,7 +126,8 @@ pub fn put_outcomes(out: &Bound<'_, PyDict>, answers: Vec<Answer>) -> PyResult<(
 }
 
 fn put_requests(out: &Bound<'_, PyDict>, requests: &[Finished]) -> PyResult<()> {
-    let columns: [(&str, fn(&Finished) -> f64); 3] = [
+    type Time = fn(&Finished) -> f64;
+    let columns: [(&str, Time); 3] = [
         ("request_ttft_s", |request| request.ttft_s),
         ("request_tpot_s", Finished::tpot_s),
         ("request_e2e_s", |request| request.e2e_s),

@@ -46,13 +46,16 @@ impl Stretch {
 
     /// The fewest steps after which the clock has reached `time`; at least `steps`.
     pub fn steps_until(&self, time: f64) -> u64 {
+        if time == f64::INFINITY {
+            return u64::MAX;
+        }
         if self.end_of(self.steps) >= time {
             return self.steps;
         }
         let mean = self.first - 0.5 * self.growth;
         let root = (mean * mean + 2.0 * self.growth * (time - self.start)).sqrt();
         let guess = 2.0 * (time - self.start) / (mean + root);
-        if !(guess < 1e15) {
+        if guess > 1e15 {
             return u64::MAX;
         }
         let mut steps = (guess as u64).max(self.steps);
