@@ -164,7 +164,8 @@ def test_every_public_name_is_there_and_a_function_stays_one() -> None:
     import lambdamax.sweep
 
     assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
-    assert all(callable(getattr(lambdamax, name)) for name in ("frontier", "load", "scan", "simulate", "solve", "sweep"))
+    functions = ("frontier", "load", "scan", "simulate", "solve", "sweep")
+    assert all(callable(getattr(lambdamax, name)) for name in functions)
     assert lambdamax.__version__ == _engine.__version__
 
 
