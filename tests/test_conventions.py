@@ -37,7 +37,7 @@ PYTHON_FLOORS = [
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
-    *("explain", "render", "model_facts", "listing", "ranking", "cli"),
+    *("explain", "simulate", "render", "simulated", "model_facts", "listing", "ranking", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
@@ -45,7 +45,10 @@ RUST_LADDER = (
     *("accelerator", "parallelism", "memory", "span", "model", "profile", "step", "replica", "workload", "attention"),
     *("ttft", "equilibrium", "capacity", "sweep"),
 )
+# What the simulator uses of the core: step times and replicas, and the arithmetic under both.
+SHARED_WITH_SIMULATOR = {"iteration", "replica", "real"}
 CORE = [path for path in RUST if path.parts[-3] == "lambdamax-core" and path.stem != "lib"]
+SIMULATOR = [path for path in RUST if path.parts[-3] == "lambdamax-sim" and path.stem not in ("lib", "invariants")]
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -76,22 +79,42 @@ def test_one_module_alone_calls_the_compiled_engine() -> None:
     assert "_engine" not in (PACKAGE / "__init__.py").read_text(encoding="utf-8")
 
 
-def used_by_core() -> dict[str, set[str]]:
-    """The modules that each module of the core uses, tests aside."""
-    code = {path.stem: path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for path in CORE}
+def code_of(crate: list[Path]) -> dict[str, str]:
+    """The text of each module of a crate, tests aside."""
+    return {path.stem: path.read_text(encoding="utf-8").split("#[cfg(test)]")[0] for path in crate}
+
+
+def used_within(crate: list[Path]) -> dict[str, set[str]]:
+    """The modules of a crate that each of its modules uses, tests aside."""
+    code = code_of(crate)
     return {name: set(re.findall(r"\bcrate::([a-z_]+)", text)) & set(code) - {name} for name, text in code.items()}
 
 
 def test_rust_modules_stand_on_floors() -> None:
-    used = used_by_core()
+    used = used_within(CORE)
     TopologicalSorter(used).prepare()
     assert {name: used[name] - set(RUST_GROUND) for name in RUST_GROUND if used[name] - set(RUST_GROUND)} == {}
     above = {name: set(RUST_LADDER[place:]) for place, name in enumerate(RUST_LADDER)}
     assert {name: used[name] & above[name] for name in RUST_LADDER if used[name] & above[name]} == {}
 
 
-def test_the_core_knows_no_python() -> None:
-    manifest = (ROOT / "rust" / "lambdamax-core" / "Cargo.toml").read_text(encoding="utf-8")
+def test_simulator_modules_stand_on_floors() -> None:
+    used = used_within(SIMULATOR)
+    TopologicalSorter(used).prepare()
+    floors = re.findall(r"`([a-z]+)`", (ROOT / "rust/lambdamax-sim/src/lib.rs").read_text(encoding="utf-8"))
+    assert sorted(floors) == sorted(used)
+    above = {name: set(floors[place:]) for place, name in enumerate(floors)}
+    assert {name: used[name] & above[name] for name in floors if used[name] & above[name]} == {}
+
+
+def test_the_simulator_shares_iterations_and_replicas_with_the_solver_and_nothing_else() -> None:
+    used = set(re.findall(r"\blambdamax_core::([a-z_]+)", "\n".join(code_of(SIMULATOR).values())))
+    assert used == SHARED_WITH_SIMULATOR
+
+
+@pytest.mark.parametrize("crate", ["lambdamax-core", "lambdamax-sim"])
+def test_only_the_binding_knows_python(crate: str) -> None:
+    manifest = (ROOT / "rust" / crate / "Cargo.toml").read_text(encoding="utf-8")
     assert not re.search(r"^(pyo3|numpy|polars|arrow)\b", manifest, re.MULTILINE)
 
 
@@ -130,7 +153,8 @@ def test_every_public_name_is_there_and_a_function_stays_one() -> None:
     import lambdamax.sweep
 
     assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
-    assert all(callable(getattr(lambdamax, name)) for name in ("frontier", "load", "scan", "solve", "sweep"))
+    functions = ("frontier", "load", "scan", "simulate", "solve", "sweep")
+    assert all(callable(getattr(lambdamax, name)) for name in functions)
     assert lambdamax.__version__ == _engine.__version__
 
 

@@ -15,16 +15,20 @@ from lambdamax.exceptions import (
     Fault,
     FrameError,
     LambdamaxError,
+    SimulationError,
     SpecError,
     StoreError,
     UnknownName,
 )
 
 if TYPE_CHECKING:
+    from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
     from lambdamax.engine import __version__ as __version__
     from lambdamax.frontier import frontier as frontier
     from lambdamax.scan import scan as scan
+    from lambdamax.simulate import Simulation as Simulation
+    from lambdamax.simulate import simulate as simulate
     from lambdamax.solving import load as load
     from lambdamax.solving import solve as solve
     from lambdamax.spec import Spec as Spec
@@ -37,6 +41,9 @@ __all__ = [
     "Fault",
     "FrameError",
     "LambdamaxError",
+    "Question",
+    "Simulation",
+    "SimulationError",
     "Spec",
     "SpecError",
     "StoreError",
@@ -48,11 +55,14 @@ __all__ = [
     "load_catalog",
     "read_spec",
     "scan",
+    "simulate",
     "solve",
     "sweep",
 ]
 
 _HOMES: Final = {
+    "Question": "case",
+    "Simulation": "simulate",
     "Spec": "spec",
     "SweepResult": "sweep",
     "__version__": "engine",
@@ -61,6 +71,7 @@ _HOMES: Final = {
     "load_catalog": "catalog",
     "read_spec": "spec",
     "scan": "scan",
+    "simulate": "simulate",
     "solve": "solving",
     "sweep": "sweep",
 }

@@ -20,12 +20,16 @@ __all__ = [
     "PRICE_AXES",
     "REPLICA_AXES",
     "REPLICA_FIELDS",
+    "SIM_FIELDS",
+    "SIM_INPUTS",
+    "SIM_STATUSES",
     "STATUSES",
     "Replicas",
     "__version__",
     "build_profile",
     "load",
     "one_number",
+    "simulate",
     "solve",
     "solve_grid",
 ]
@@ -40,6 +44,9 @@ LOAD_FIELDS: Final[tuple[str, ...]]
 LOAD_STATUSES: Final[tuple[str, ...]]
 REPLICA_AXES: Final[tuple[str, ...]]
 PRICE_AXES: Final[tuple[str, ...]]
+SIM_INPUTS: Final[tuple[str, ...]]
+SIM_FIELDS: Final[tuple[str, ...]]
+SIM_STATUSES: Final[tuple[str, ...]]
 
 def build_profile() -> str: ...
 
@@ -64,6 +71,18 @@ def solve_grid(
 ) -> dict[str, NDArray[Any]]: ...
 def load(
     replicas: Replicas, replica: NDArray[np.uint32], points: Mapping[str, NDArray[np.float64]], threads: int = 0
+) -> dict[str, NDArray[Any]]: ...
+def simulate(
+    replicas: Replicas,
+    replica: NDArray[np.uint32],
+    points: Mapping[str, NDArray[np.float64]],
+    *,
+    requests: int,
+    precision: float,
+    replications: int,
+    seed: int,
+    trace: tuple[NDArray[np.float64], ...] | None = None,
+    threads: int = 0,
 ) -> dict[str, NDArray[Any]]: ...
 def one_number(
     replicas: Replicas,

@@ -11,7 +11,7 @@ from typing import Final
 
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.columns import Column, inputs, of_groups
-from lambdamax.engine import Answer, OneReplica
+from lambdamax.engine import Answer, Control, OneReplica, Simulated, Trace
 from lambdamax.exceptions import CatalogError, Fault
 from lambdamax.facts import bad
 from lambdamax.names import label, refusal
@@ -181,6 +181,12 @@ class Case:
     def one_number_for(self, osl_tokens: float, tpot_s: float) -> dict[str, float]:
         """The chain for another output length that was (or would be) measured at `tpot_s`."""
         return self._one_number(osl_tokens, tpot_s)
+
+    def simulate(
+        self, load: Mapping[str, float], control: Control, trace: Trace | None = None, threads: int = 0
+    ) -> Simulated:
+        """What a simulation of this point comes to under `load`, or of the requests of `trace`."""
+        return self._replica.simulate({**self.points, **load}, control, trace, threads)
 
     @cached_property
     def _loaded(self) -> Answer | None:

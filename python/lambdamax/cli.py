@@ -1,4 +1,4 @@
-"""The command line: `lambdamax sweep`, `frontier`, `explain` and `catalog`.
+"""The command line: `lambdamax sweep`, `frontier`, `explain`, `simulate` and `catalog`.
 
 Tables go to standard output, progress and messages to standard error. Exit status: 0 done, 1 the user's mistake,
 2 usage, 130 interrupted. Heavy modules are imported by the commands that need them.
@@ -11,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lambdamax.listing import Listing
 
 _INTERRUPTED: Final = 130
+_NO_LENGTHS: Final = "--isl and --osl are needed where no --trace tells the lengths"
 _SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
 _json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 _CATALOG: Final[dict[str, Any]] = {
@@ -107,10 +108,12 @@ def _billions(flag: str, help: str) -> Callable[[Any], Any]:
     return click.option(flag, metavar="X", type=click.FloatRange(0, 1e6, min_open=True), help=help)
 
 
-def _options(*names: str) -> Callable[[Any], Any]:
+def _options(
+    *names: str, required: tuple[str, ...] = ("model", "gpu", "isl_tokens", "osl_tokens")
+) -> Callable[[Any], Any]:
     def add(command: Any) -> Any:
         for name in reversed(names):
-            command = _option(name, required=name in ("model", "gpu", "isl_tokens", "osl_tokens"))(command)
+            command = _option(name, required=name in required)(command)
         return command
 
     return add
@@ -226,6 +229,81 @@ def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: 
         print_explanation(found, _console())
 
 
+@main.command(short_help="Simulate one point, iteration by iteration.")
+@_options("model", "gpu", "tp", "weight_dtype", "kv_dtype", "engine", "profile")
+@_options(*(column.name for column in columns.of_groups("workload", "scheduler", "slo", "price")), required=())
+@_options("rate_rps", "concurrency", "think_time_s")
+@click.option(
+    "--arrivals",
+    metavar="PATTERN",
+    default="poisson",
+    show_default=True,
+    help="Gaps of an open loop: poisson, deterministic or gamma:CV; or closed:N, which is --concurrency N.",
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="CSV with arrival_s, input_tokens, output_tokens, replayed; with a load given, lengths are drawn from it.",
+)
+@click.option(
+    "--requests", type=click.IntRange(1), default=200_000, show_default=True, help="Most requests to simulate."
+)
+@click.option(
+    "--precision",
+    type=click.FloatRange(0, 0.99),
+    default=0.01,
+    show_default=True,
+    help="Relative half-width of the means at which the run ends; 0 for exactly --requests.",
+)
+@click.option(
+    "--replications", type=click.IntRange(1, 4096), default=4, show_default=True, help="Independent runs, pooled."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random numbers.")
+@click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that simulate.")
+@_json
+def simulate(
+    *,
+    arrivals: str,
+    trace: Path | None,
+    requests: int,
+    precision: float,
+    replications: int,
+    seed: int,
+    threads: int,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Simulate one point, iteration by iteration, beside what the solver says of it.
+
+    The load is --rate, --concurrency, --arrivals closed:N or a --trace; without one, the solver's largest rate.
+    """
+    from lambdamax.simulate import read_trace
+    from lambdamax.simulate import simulate as run
+
+    _refuse_unless(trace is not None or None not in (given["isl_tokens"], given["osl_tokens"]), _NO_LENGTHS)
+    closed = arrivals.startswith("closed:")
+    question = _question({**given, "think_time_s": 0.0 if closed else given["think_time_s"]})
+    question = replace(question, think_time_s=given["think_time_s"] or 0.0)
+    rows = None if trace is None else read_trace(trace)
+    found = run(
+        question,
+        arrivals=arrivals,
+        trace=rows,
+        requests=requests,
+        precision=precision,
+        replications=replications,
+        seed=seed,
+        threads=threads,
+    )
+    if as_json:
+        _print_json(found.as_json())
+        return
+    from lambdamax.simulated import print_simulation
+
+    print_simulation(found, _console())
+
+
 def _question(given: dict[str, Any]) -> Question:
     """The question that the options ask. Raises UsageError where they do not go together."""
     from lambdamax.case import Question
@@ -234,7 +312,7 @@ def _question(given: dict[str, Any]) -> Question:
     _refuse_unless(
         not given["think_time_s"] or given["concurrency"] is not None, "--think-time-s goes with --concurrency"
     )
-    measured = [given["measured_ttft_s"], given["measured_tpot_s"]]
+    measured = [given.get("measured_ttft_s"), given.get("measured_tpot_s")]
     _refuse_unless(measured.count(None) != 1, "--measured-ttft-s and --measured-tpot-s go together")
     loaded = given["rate_rps"] is not None or given["concurrency"] is not None
     _refuse_unless(None in measured or loaded, "what was measured needs its load: --rate or --concurrency")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +15,22 @@ from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
+Trace = tuple[Sequence[float], Sequence[float], Sequence[float]]
 __version__: Final = _engine.__version__
 _NULL: Final = 255
+SIM_STATUSES: Final = _engine.SIM_STATUSES
 _PRICE: Final = "usd_per_accelerator_hour"
 _CODES: Final = ("status", "binding_limit", "next_limit")
+_OF_REQUESTS: Final = "request_"
+
+
+class Control(TypedDict):
+    """How long and how often a simulation runs: see `lambdamax.simulate`."""
+
+    requests: int
+    precision: float
+    replications: int
+    seed: int
 
 
 def build_profile() -> str:
@@ -81,6 +93,20 @@ class Replicas:
         """Inputs and answers of the rows from `start` to before `stop` of the product of `axes`; names are codes."""
         return _engine.solve_grid(self._compiled, axes, prices.ravel(), start, stop, threads)
 
+    def simulate(
+        self,
+        replica: NDArray[np.uint32],
+        points: Mapping[str, Floats],
+        control: Control,
+        threads: int,
+        trace: tuple[Floats, ...] | None = None,
+    ) -> Arrays:
+        """What a simulation of each of `points`, on its `replica`, comes to; statuses are codes of `SIM_STATUSES`.
+
+        The columns of `trace` are arrivals [s], input tokens and output tokens.
+        """
+        return _engine.simulate(self._compiled, replica, points, **control, trace=trace, threads=threads)
+
 
 # One point
 
@@ -93,6 +119,15 @@ class Answer:
     binding_limit: str | None
     next_limit: str | None
     numbers: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulation came to: `numbers` as in `Answer`, and times of each request [s], which only a trace has."""
+
+    status: str
+    numbers: dict[str, float]
+    requests: dict[str, list[float]]
 
 
 class OneReplica:
@@ -118,6 +153,17 @@ class OneReplica:
         """The operating point at `rate_rps`, or at `concurrency` and `think_time_s`, which are in `point`."""
         row = np.zeros(1, dtype=np.uint32)
         return _answer(_engine.load(self._compiled, row, _arrays(point), 1), _engine.LOAD_STATUSES)
+
+    def simulate(
+        self, point: Mapping[str, float], control: Control, trace: Trace | None = None, threads: int = 0
+    ) -> Simulated:
+        """A simulation under the load in `point`, or of a `trace`: arrivals [s], input tokens and output tokens."""
+        row = np.zeros(1, dtype=np.uint32)
+        columns = None if trace is None else tuple(np.array(values, dtype=np.float64) for values in trace)
+        found = _engine.simulate(self._compiled, row, _arrays(point), **control, trace=columns, threads=threads)
+        status = SIM_STATUSES[int(found.pop("status")[0])]
+        requests = {name: found.pop(name).tolist() for name in list(found) if name.startswith(_OF_REQUESTS)}
+        return Simulated(status, _first(found), requests)
 
     def one_number(self, **inputs: float) -> dict[str, float]:
         """The chain that holds one measured/floor ratio and prefill for free; inputs as the engine names them."""

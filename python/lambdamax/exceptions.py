@@ -51,3 +51,7 @@ class UnknownName(CatalogError):  # noqa: N818
 
 class StoreError(LambdamaxError):
     """A directory of parts cannot be written, resumed or read."""
+
+
+class SimulationError(_FaultsError):
+    """A simulation cannot be run as asked; `faults` holds every reason."""

@@ -1,7 +1,7 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
 //! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory` ·
-//! `model`, `accelerator`, `profile` · `step` · `replica` · `workload` · `attention` · `ttft` · `equilibrium` · `chart` ·
+//! `model`, `accelerator`, `profile` · `step` · `replica` · `iteration` · `workload` · `attention` · `ttft` · `equilibrium` · `chart` ·
 //! `capacity` · `points`, `table`, `tasks` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
@@ -13,6 +13,7 @@ pub mod equilibrium;
 pub mod error;
 pub mod grid;
 pub mod intern;
+pub mod iteration;
 mod ledger;
 pub mod load;
 pub mod memory;

@@ -1,6 +1,7 @@
 //! `lambdamax._engine`: NumPy arrays in, NumPy arrays out, the interpreter released in between. No arithmetic here.
 
 mod convert;
+mod simulation;
 
 use pyo3::prelude::*;
 
@@ -16,6 +17,9 @@ mod _engine {
     use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
     use lambdamax_core::sweep::{GridCells, GridSweep, PRICE_AXES, REPLICA_AXES, solve_loads, solve_rows};
     use lambdamax_core::table::Rows;
+    use lambdamax_sim::point::SIM_INPUTS;
+    use lambdamax_sim::summary::SIM_FIELDS;
+    use lambdamax_sim::verdict::SIM_STATUS_NAMES;
     use numpy::{PyArray1, PyReadonlyArray1};
     use pyo3::exceptions::PyIndexError;
     use pyo3::prelude::*;
@@ -25,12 +29,13 @@ mod _engine {
         CODES, Table, answer_cells, bad_call, codes, column, floats, on_threads, point_columns, put_columns, replicas,
         take_columns,
     };
+    use crate::simulation::{Control, Request, put_outcomes, trace_rows};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let py = module.py();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        let names: [(&str, &[&str]); 7] = [
+        let names: [(&str, &[&str]); 9] = [
             ("REPLICA_FIELDS", REPLICA_FIELDS),
             ("BLOCK_FIELDS", BLOCK_FIELDS),
             ("POINT_FIELDS", POINT_FIELDS),
@@ -38,13 +43,16 @@ mod _engine {
             ("LOAD_FIELDS", LOAD_FIELDS),
             ("REPLICA_AXES", &REPLICA_AXES),
             ("PRICE_AXES", &PRICE_AXES),
+            ("SIM_INPUTS", SIM_INPUTS),
+            ("SIM_FIELDS", SIM_FIELDS),
         ];
         for (name, values) in names {
             module.add(name, PyTuple::new(py, values)?)?;
         }
         module.add("STATUSES", PyTuple::new(py, STATUS_NAMES)?)?;
         module.add("LIMITS", PyTuple::new(py, LIMIT_NAMES)?)?;
-        module.add("LOAD_STATUSES", PyTuple::new(py, LOAD_STATUS_NAMES)?)
+        module.add("LOAD_STATUSES", PyTuple::new(py, LOAD_STATUS_NAMES)?)?;
+        module.add("SIM_STATUSES", PyTuple::new(py, SIM_STATUS_NAMES)?)
     }
 
     /// Build profile of the extension: "release" or "debug".
@@ -191,6 +199,37 @@ mod _engine {
         let out = PyDict::new(py);
         put_columns(&out, LOAD_FIELDS, columns.fields)?;
         out.set_item("status", codes(py, columns.status))?;
+        Ok(out)
+    }
+
+    /// Simulates a table of points, or one point under a trace (arrival [s], input and output tokens); `points` also holds SIM_INPUTS.
+    #[pyfunction]
+    #[pyo3(signature = (replicas, replica, points, *, requests, precision, replications, seed, trace = None, threads = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn simulate<'py>(
+        py: Python<'py>,
+        replicas: &Replicas,
+        replica: PyReadonlyArray1<'py, u32>,
+        points: &Bound<'py, PyDict>,
+        requests: u64,
+        precision: f64,
+        replications: u32,
+        seed: u64,
+        trace: Option<[PyReadonlyArray1<'py, f64>; 3]>,
+        threads: usize,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let replica = replica.as_slice()?.to_vec();
+        let len = replica.len();
+        let fields = point_columns(points, len, SIM_INPUTS)?;
+        let own = SIM_INPUTS.iter().map(|name| column(points, name, len)).collect::<PyResult<Vec<_>>>()?;
+        let trace = trace.as_ref().map(trace_rows).transpose()?;
+        let control = Control { requests, precision, replications, seed };
+        let table = &replicas.rows;
+        let rows = Rows::new(table, replica, fields).map_err(bad_call)?;
+        let asked = Request { table, rows: rows.stretch(0, rows.len()), own: &own, trace, control };
+        let outcomes = py.detach(|| on_threads(threads, || asked.run()))?;
+        let out = PyDict::new(py);
+        put_outcomes(&out, outcomes)?;
         Ok(out)
     }
 
