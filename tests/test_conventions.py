@@ -42,8 +42,8 @@ PYTHON_FLOORS = [
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
 RUST_LADDER = (
-    *("accelerator", "parallelism", "memory", "span", "model", "profile", "step", "replica", "workload", "attention"),
-    *("ttft", "equilibrium", "capacity", "sweep"),
+    *("accelerator", "parallelism", "memory", "span", "precision", "block", "model", "profile", "step", "replica"),
+    *("workload", "attention", "ttft", "equilibrium", "capacity", "sweep"),
 )
 # What the simulator uses of the core: step times and replicas, and the arithmetic under both.
 SHARED_WITH_SIMULATOR = {"iteration", "replica", "real"}

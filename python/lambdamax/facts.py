@@ -16,6 +16,7 @@ from lambdamax.exceptions import CatalogError, Fault, UnknownName
 
 DATA: Final = Path(__file__).parent / "data"
 NAMES_OFFERED: Final = 3
+NAMES_LISTED: Final = 40
 LARGEST_FILE_BYTES: Final = 16 * 2**20
 
 Row = Mapping[str, str]
@@ -27,13 +28,14 @@ def bad(file: str | Path, key: str, value: object, allowed: str) -> CatalogError
 
 
 def unknown(kind: str, value: str, names: Iterable[str]) -> UnknownName:
-    """The error for a name that the catalogue does not hold; offers the nearest names, or all if few."""
+    """The error for a name that the catalogue does not hold; offers the nearest names, else all if few, else some."""
     known = sorted(set(names))
     folded = {name.casefold(): name for name in known}
     longer = [name for name in folded if value and name.startswith(value.casefold())]
     alike = difflib.get_close_matches(value.casefold(), folded, n=NAMES_OFFERED, cutoff=0.5)
     near = [folded[name] for name in dict.fromkeys([*longer, *alike])][:NAMES_OFFERED]
-    hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(known)}"
+    listed = known if len(known) <= NAMES_LISTED else [*known[:NAMES_LISTED], f"… {len(known)} in all"]
+    hint = f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(listed)}"
     return UnknownName(f"unknown {kind} {reprlib.repr(value)}: {hint}")
 
 

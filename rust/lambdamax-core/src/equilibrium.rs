@@ -212,7 +212,7 @@ impl StepCosts<Lanes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Block;
+    use crate::block::Block;
     use crate::workload::Lengths;
 
     fn facts(name: &'static str) -> f64 {

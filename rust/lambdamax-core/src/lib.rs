@@ -1,12 +1,13 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
-//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory` ·
-//! `model`, `accelerator`, `profile` · `step` · `replica` · `iteration` · `workload` · `attention` · `ttft` · `equilibrium` · `chart` ·
-//! `capacity` · `points`, `table`, `tasks` · `solve`, `load`, `one_number` · `sweep`.
+//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory`,
+//! `precision`, `accelerator` · `block` · `model`, `profile` · `step` · `replica` · `iteration` · `workload` · `attention` ·
+//! `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
 pub mod accelerator;
 pub mod attention;
+pub mod block;
 pub mod capacity;
 pub mod chart;
 pub mod equilibrium;
@@ -21,6 +22,7 @@ pub mod model;
 pub mod one_number;
 pub mod parallelism;
 pub mod points;
+pub mod precision;
 pub mod profile;
 pub mod real;
 pub mod replica;

@@ -1,10 +1,12 @@
 //! A model on devices: shards, KV pool, what fits (docs/model.md section 2).
 
 use crate::accelerator::Accelerator;
+use crate::block::Block;
 use crate::error::{CoreError, positive};
 use crate::memory::{ActivationShape, MemoryModel, kv_group_layers, kv_groups, state_block_tokens};
-use crate::model::{Architecture, Block, Precision};
+use crate::model::Architecture;
 use crate::parallelism::Parallelism;
+use crate::precision::Precision;
 use crate::profile::Profile;
 use crate::step::{Parts, Spans, StepCosts};
 

@@ -4,9 +4,11 @@
 //! what does not shrink with tensor parallelism (launches, small kernels, all-reduce latency).
 
 use crate::accelerator::Accelerator;
+use crate::block::{Cache, SIXTEEN_BIT_BYTES};
 use crate::error::CoreError;
-use crate::model::{Architecture, Cache, Precision, SIXTEEN_BIT_BYTES};
+use crate::model::Architecture;
 use crate::parallelism::Parallelism;
+use crate::precision::Precision;
 use crate::profile::{FullProfile, Profile};
 use crate::real::Real;
 use crate::span::Span;

@@ -1,6 +1,6 @@
 //! Properties that hold at any point: monotone, scaling, within physics, finite, and independent of neighbours.
 
-use lambdamax_core::model::Block;
+use lambdamax_core::block::Block;
 use lambdamax_core::points::{Answer, INPUTS, Input, Status};
 use lambdamax_core::replica::Replica;
 use lambdamax_core::sweep::{solve_loads, solve_rows};

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use lambdamax_core::block::{BLOCK_FIELDS, Block};
 use lambdamax_core::error::CoreError;
-use lambdamax_core::model::{BLOCK_FIELDS, Block};
 use lambdamax_core::points::POINT_FIELDS;
 use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
 use lambdamax_core::table::Cells;

@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 /// Rust solvers behind lambdamax; see `lambdamax.engine` for the typed front.
 #[pymodule]
 mod _engine {
+    use lambdamax_core::block::BLOCK_FIELDS;
     use lambdamax_core::capacity::LIMIT_NAMES;
     use lambdamax_core::grid::{Axis, Grid};
     use lambdamax_core::load::{LOAD_FIELDS, LOAD_STATUS_NAMES};
-    use lambdamax_core::model::BLOCK_FIELDS;
     use lambdamax_core::one_number::{Measured, one_number as core_one_number};
     use lambdamax_core::points::{ANSWER_FIELDS, POINT_FIELDS, STATUS_NAMES};
     use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
