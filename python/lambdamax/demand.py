@@ -41,6 +41,7 @@ class Sizing:
     """Replicas for `demand_rps` at `utilization`, the share of the requests in flight at the SLO, by each way.
 
     `binds` is what a replica meets at N, None where N was given; `residence_from` says where the constant W is from.
+    `limit_rps` is what one replica sustains at all.
     """
 
     demand_rps: float
@@ -48,6 +49,7 @@ class Sizing:
     binds: str | None
     residence_from: str
     usd_per_hour_each: float
+    limit_rps: float
     ways: tuple[Way, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -85,7 +87,9 @@ def replicas_for(
     if (held := Operating.of_one_number(case)) is not None:
         ways.append(_with_feedback(asked, "held ratio, with feedback", held, held.point(held.limit_rps)))
     binds = NAME_OF_LIMIT.get(case.binding_limit or "") if in_flight_each is None else None
-    return Sizing(demand_rps, utilization, binds, source, case.answer["cost_usd_per_hour"], tuple(ways))
+    return Sizing(
+        demand_rps, utilization, binds, source, case.answer["cost_usd_per_hour"], operating.limit_rps, tuple(ways)
+    )
 
 
 def by_constant_residence(demand_rps: float, residence_s: float, in_flight_each: float, utilization: float) -> float:

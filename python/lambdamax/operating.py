@@ -75,5 +75,5 @@ class Operating:
         return high
 
     def _load(self, rates: Floats) -> dict[str, Floats]:
-        columns = {name: np.full(rates.size, value) for name, value in self._point.items()}
+        columns = {name: np.full(rates.size, value, dtype=np.float64) for name, value in self._point.items()}
         return self._replicas.load(np.zeros(rates.size, dtype=np.uint32), {**columns, "rate_rps": rates}, 1)
