@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,24 @@ def test_a_replica_that_the_simulator_does_not_know_is_refused() -> None:
 def test_a_very_long_check_is_refused() -> None:
     with pytest.raises(SimulationError, match="at most 400,000 requests"):
         check_spike(Case(asked()), Spike(1e5, 10.0), 10.0)
+
+
+DOCUMENTED = [
+    {"isl_tokens": 200.0, "osl_tokens": 200.0, "max_num_seqs": 64.0},
+    SEATS,
+    {"isl_tokens": 1000.0, "osl_tokens": 200.0, "max_num_seqs": 64.0},
+    {"isl_tokens": 1000.0, "osl_tokens": 200.0, "max_num_seqs": 128.0},
+    {"isl_tokens": 1000.0, "osl_tokens": 200.0},
+]
+
+
+@pytest.mark.parametrize("numbers", DOCUMENTED)
+def test_the_document_says_how_far_it_is_off(numbers: dict[str, float]) -> None:
+    case = Case(asked(numbers=numbers))
+    operating = Operating.of(case)
+    waiting, _, drain = check_spike(case, Spike(3.0, 30.0), 0.7 * operating.limit_rps)
+    share = operating.point(operating.limit_rps)["prefill_share"]
+    backlog = f"{waiting.fluid:,.0f} ({waiting.simulated.mean:,.0f} ± {waiting.simulated.half_width:.0f})"
+    drained = f"{drain.fluid:.0f} s ({drain.simulated.mean:.0f} ± {drain.simulated.half_width:.2g})"
+    text = (Path(__file__).parent.parent / "docs" / "saturation.md").read_text(encoding="utf-8")
+    assert f"| {100 * share:.0f} % | {backlog} | {drained} |" in text

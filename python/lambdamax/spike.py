@@ -57,18 +57,27 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SpikeAnswer:
-    """The spike at the rate asked about, and at shares of the largest rate that the replica sustains."""
+    """The spike at the rate asked about, and at shares of the largest rate that the replica sustains.
+
+    At that limit `full` requests are in flight and `prefill_share` of the time goes to prompts.
+    """
 
     spike: Spike
     limit_rps: float
     full: float
+    prefill_share: float
     asked: Outcome
     table: tuple[Outcome, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Everything by name; null for none, and for a queue that never drains."""
         table = [_plain(row) for row in self.table]
-        head = {"spike": str(self.spike), "limit_rps": self.limit_rps, "in_flight_at_limit": self.full}
+        head: dict[str, Any] = {
+            "spike": str(self.spike),
+            "limit_rps": self.limit_rps,
+            "in_flight_at_limit": self.full,
+            "prefill_share_at_limit": self.prefill_share,
+        }
         return {**head, "asked": _plain(self.asked), "table": table}
 
 
@@ -82,8 +91,10 @@ def spike(question: Question, shape: str | Spike, *, catalog: Catalog | None = N
     operating = Operating.of(case)
     service = Service.of(operating)
     asked = rate_of(case)
-    table = (outcome(operating, service, found, share * service.limit_rps) for share in SHARES)
-    return SpikeAnswer(found, service.limit_rps, service.full, outcome(operating, service, found, asked), tuple(table))
+    table = tuple(outcome(operating, service, found, share * service.limit_rps) for share in SHARES)
+    prefill = operating.point(operating.limit_rps)["prefill_share"]
+    answer = outcome(operating, service, found, asked)
+    return SpikeAnswer(found, service.limit_rps, service.full, prefill, answer, table)
 
 
 def read_spike(text: str) -> Spike:
