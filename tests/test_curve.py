@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +14,23 @@ import polars as pl
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 import lambdamax
 from lambdamax import cli
 from lambdamax.case import Case, Question
+from lambdamax.checked import Compared
 from lambdamax.columns import dictionary
 from lambdamax.curve import curve, shares
+from lambdamax.drawn import print_curve
 from lambdamax.exceptions import QuestionError
+from lambdamax.explain import explain
 from lambdamax.operating import Operating
+from lambdamax.played import Estimate
 from lambdamax.plot import Mark, Panel, draw
+from lambdamax.sized import print_budget
+from lambdamax.spike import spike
+from lambdamax.surges import print_check, print_spike
 
 LENGTHS = {"isl_tokens": 1000.0, "osl_tokens": 200.0}
 SMALL = Question("llama-3.1-8b-instruct", "h100-sxm", numbers={**LENGTHS, "slo_tpot_s": 0.02, "max_num_seqs": 128.0})
@@ -248,3 +258,48 @@ def test_help_stands_in_groups(run: Run) -> None:
     assert titles[0] == "Replica:"
     assert titles[-1] == "Other options:"
     assert {"Saturation curve:", "From a rate to replicas:", "Spikes and finite runs:", "TTFT budget:"} < set(titles)
+
+
+# What an engine with percentiles, or a long queue, adds
+
+
+def printed(part: Callable[[Console], None], **terminal: bool) -> str:
+    console = Console(width=110, file=io.StringIO(), markup=False, highlight=False, **terminal)
+    part(console)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_p99_is_shown_where_the_engine_gives_it(frame: pl.DataFrame) -> None:
+    found = explain(SMALL)
+    tails = frame.with_columns(ttft_p99_s=2.5 * pl.col("ttft_mean_s"))
+    assert "TTFT p99" in printed(lambda console: print_curve(tails, found, console))
+    assert "TTFT p99" not in printed(lambda console: print_curve(frame, found, console))
+    assert found.ttft_budget is not None
+    budget = replace(found.ttft_budget, ttft_p99_s=0.25)
+    assert "TTFT, p99" in printed(lambda console: print_budget(budget, console))
+    answer = spike(SMALL, "2x10s")
+    later = replace(answer, table=tuple(replace(row, steady_ttft_p99_s=0.3) for row in answer.table))
+    assert "p99" in printed(lambda console: print_spike(later, console))
+    assert "p99" not in printed(lambda console: print_spike(answer, console))
+
+
+def test_colours_are_for_terminals_that_want_them(frame: pl.DataFrame) -> None:
+    def part(console: Console) -> None:
+        print_curve(frame, explain(SMALL), console)
+
+    assert "\x1b[36m" in printed(part, force_terminal=True)
+    assert "\x1b[36m" not in printed(part, force_terminal=True, no_color=True)
+
+
+def test_long_drains_are_told_in_hours_and_endless_ones_as_never() -> None:
+    near = spike(replace(SMALL, rate_rps=0.999 * Operating.of(Case(SMALL)).limit_rps), "3x60s")
+    assert " h: " in printed(lambda console: print_spike(near, console))
+    never = spike(replace(SMALL, rate_rps=100.0), "3x60s")
+    assert "never drains" in printed(lambda console: print_spike(never, console))
+
+
+def test_a_run_that_was_not_followed_so_far_has_no_number() -> None:
+    row = Compared("drain_s", "until nobody waits", "s", 9e9, Estimate(math.nan, math.nan))
+    assert "not so far" in printed(lambda console: print_check([row], console))
+    assert row.as_json()["simulated"] == {"mean": None, "half_width": None}
