@@ -37,7 +37,9 @@ PYTHON_FLOORS = [
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
-    *("explain", "simulate", "render", "simulated", "model_facts", "listing", "ranking", "cli"),
+    *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "spike", "finite_run", "played"),
+    *("checked", "render", "simulated", "model_facts", "listing", "ranking", "plot", "drawn", "sized", "surges"),
+    *("grouped", "further", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")
@@ -148,12 +150,15 @@ def test_a_solved_row_has_the_columns_of_the_dictionary() -> None:
 
 
 def test_every_public_name_is_there_and_a_function_stays_one() -> None:
+    import lambdamax.curve
+    import lambdamax.finite_run
     import lambdamax.frontier
     import lambdamax.scan
+    import lambdamax.spike
     import lambdamax.sweep
 
     assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
-    functions = ("frontier", "load", "scan", "simulate", "solve", "sweep")
+    functions = ("curve", "finite_run", "frontier", "load", "scan", "simulate", "solve", "spike", "sweep")
     assert all(callable(getattr(lambdamax, name)) for name in functions)
     assert lambdamax.__version__ == _engine.__version__
 

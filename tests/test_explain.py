@@ -135,7 +135,8 @@ def test_the_columns_are_those_of_a_sweep_in_its_order(example: Explanation) -> 
     names = [column.name for column in point_columns()]
     answer = example.as_json()
     assert list(answer)[: len(names)] == names
-    assert list(answer)[len(names) :] == ["at_rate", "one_number", "chain", "mistakes", "verdict", "assumptions"]
+    parts = ["at_rate", "one_number", "chain", "mistakes", "verdict", "assumptions", "ttft_budget"]
+    assert list(answer)[len(names) :] == parts
     assert set(answer["chain"][0]) == {"name", "formula", "value", "unit"}
     assert [type(answer[name]) for name in ("tp", "max_num_seqs", "gpus")] == [int, int, int]
 

@@ -15,6 +15,7 @@ from lambdamax.exceptions import (
     Fault,
     FrameError,
     LambdamaxError,
+    QuestionError,
     SimulationError,
     SpecError,
     StoreError,
@@ -24,7 +25,10 @@ from lambdamax.exceptions import (
 if TYPE_CHECKING:
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
+    from lambdamax.curve import curve as curve
+    from lambdamax.demand import replicas_for as replicas_for
     from lambdamax.engine import __version__ as __version__
+    from lambdamax.finite_run import finite_run as finite_run
     from lambdamax.frontier import frontier as frontier
     from lambdamax.scan import scan as scan
     from lambdamax.simulate import Simulation as Simulation
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from lambdamax.solving import solve as solve
     from lambdamax.spec import Spec as Spec
     from lambdamax.spec import read_spec as read_spec
+    from lambdamax.spike import spike as spike
     from lambdamax.sweep import SweepResult as SweepResult
     from lambdamax.sweep import sweep as sweep
 
@@ -42,6 +47,7 @@ __all__ = [
     "FrameError",
     "LambdamaxError",
     "Question",
+    "QuestionError",
     "Simulation",
     "SimulationError",
     "Spec",
@@ -50,13 +56,17 @@ __all__ = [
     "SweepResult",
     "UnknownName",
     "__version__",
+    "curve",
+    "finite_run",
     "frontier",
     "load",
     "load_catalog",
     "read_spec",
+    "replicas_for",
     "scan",
     "simulate",
     "solve",
+    "spike",
     "sweep",
 ]
 
@@ -66,13 +76,17 @@ _HOMES: Final = {
     "Spec": "spec",
     "SweepResult": "sweep",
     "__version__": "engine",
+    "curve": "curve",
+    "finite_run": "finite_run",
     "frontier": "frontier",
     "load": "solving",
     "load_catalog": "catalog",
     "read_spec": "spec",
+    "replicas_for": "demand",
     "scan": "scan",
     "simulate": "simulate",
     "solve": "solving",
+    "spike": "spike",
     "sweep": "sweep",
 }
 

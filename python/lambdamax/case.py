@@ -31,8 +31,8 @@ class Question:
     """One point, the load asked about, and what was measured at that load.
 
     `numbers` holds the numeric point inputs that were given, by column name, in SI units. At most one of `rate_rps` and
-    `concurrency` is given; both measurements [s] or neither, and with them a load. `pool_source` says where a given
-    `kv_cache_tokens` comes from.
+    `concurrency` is given; both measurements [s] or neither, and with them a load. `network_s` and `router_s` are
+    what a request spends before it reaches the replica. `pool_source` says where a given `kv_cache_tokens` comes from.
     """
 
     model: str
@@ -53,6 +53,8 @@ class Question:
     think_time_s: float = 0.0
     measured_ttft_s: float | None = None
     measured_tpot_s: float | None = None
+    network_s: float = 0.0
+    router_s: float = 0.0
     pool_source: str = ""
 
     def with_pool_of(self, startup_log: Path) -> Question:
@@ -167,12 +169,16 @@ class Case:
 
     def one_number_at(self, rate_rps: float, osl_tokens: float) -> dict[str, float]:
         """The operating point that the held ratio predicts at another rate or output length, memory unlimited."""
+        row, points = self.held_ratio()
+        return OneReplica(row).load({**points, "rate_rps": rate_rps, "osl_tokens": osl_tokens}).numbers
+
+    def held_ratio(self) -> tuple[ReplicaRow, dict[str, float]]:
+        """The replica whose TPOT is the bandwidth floor times the measured ratio, and this point, memory unlimited."""
         held = self.one_number or {}
         ratio = {"measured_over_floor_ratio": held.get("measured_over_floor_ratio", math.nan)}
         ttft = {"ttft_s": self.question.measured_ttft_s or 0.0}
-        replica = OneReplica(replace(self.row, fields={**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft}))
-        point = {**self.points, **_UNLIMITED, "rate_rps": rate_rps, "osl_tokens": osl_tokens}
-        return replica.load(point).numbers
+        row = replace(self.row, fields={**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft})
+        return row, {**self.points, **_UNLIMITED}
 
     def full_model_at(self, rate_rps: float) -> dict[str, float]:
         """The operating point that the full model predicts at another rate; NaN where it is unstable."""

@@ -20,11 +20,13 @@ import click
 
 from lambdamax import columns
 from lambdamax.exceptions import LambdamaxError
+from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from lambdamax.case import Question
+    from lambdamax.explain import Explanation
     from lambdamax.listing import Listing
 
 _INTERRUPTED: Final = 130
@@ -195,7 +197,7 @@ def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_
         print_frontier(table, _console(), rows)
 
 
-@main.command()
+@main.command(cls=ExplainCommand)
 @_options(*(column.name for column in columns.of_groups("replica")))
 @_options(*(column.name for column in columns.of_groups("workload", "scheduler", "slo", "price")))
 @_options("rate_rps", "concurrency", "think_time_s")
@@ -207,26 +209,45 @@ def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_
     type=click.Path(path_type=Path),
     help="The log of a vLLM server: the KV pool that it made, in place of the one computed.",
 )
+@further
 @_catalog
 @_json
 def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: Any) -> None:
     """Answer one point: what binds, what binds next, the whole chain.
 
     Give a load (--rate or --concurrency) to see what becomes of it, and what was measured at that load to compare.
+    Asked for a curve, for replicas, about a spike or a finite run, it says the verdict and answers that.
     """
     from lambdamax.catalog import load_catalog
     from lambdamax.explain import explain as answer
-    from lambdamax.render import print_explanation
 
+    more = Further.taken(given)
     question = _question(given)
     if startup_log is not None:
         _refuse_unless(given["kv_cache_tokens"] is None, "give --startup-log or --kv-cache-tokens, not both")
         question = question.with_pool_of(startup_log)
-    found = answer(question, catalog=load_catalog(own))
+    known = load_catalog(own)
+    found = answer(more.of_each(question), catalog=known)
+    further_answers = answers(more, question, known) if more.anything else None
     if as_json:
-        _print_json(found.as_json())
+        _print_json(found.as_json() | (further_answers.as_json() if further_answers else {}))
     else:
-        print_explanation(found, _console())
+        _print_explained(found, further_answers)
+
+
+def _print_explained(found: Explanation, more: Answers | None) -> None:
+    """The whole explanation, or the verdict and the answers to more questions."""
+    from lambdamax.render import print_explanation, print_verdict
+    from lambdamax.sized import print_budget
+
+    console = _console()
+    if more is not None:
+        print_verdict(found, console)
+        print_answers(more, found, console)
+        return
+    print_explanation(found, console)
+    if found.ttft_budget is not None:
+        print_budget(found.ttft_budget, console)
 
 
 @main.command(short_help="Simulate one point, iteration by iteration.")

@@ -55,3 +55,7 @@ class StoreError(LambdamaxError):
 
 class SimulationError(_FaultsError):
     """A simulation cannot be run as asked; `faults` holds every reason."""
+
+
+class QuestionError(_FaultsError):
+    """A question about one point cannot be answered as asked; `faults` holds every reason."""

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lambdamax.assumptions import assumptions
+from lambdamax.budget import Budget, ttft_budget
 from lambdamax.case import Case, Question, Value
 from lambdamax.catalog import Catalog
 from lambdamax.chain import Step, chain
@@ -38,6 +39,7 @@ class Explanation:
     near_compute: tuple[str, ...]
     assumptions: tuple[str, ...]
     native_formats: str
+    ttft_budget: Budget | None
 
     def as_json(self) -> dict[str, Any]:
         """The columns, then the other parts of the explanation by name; SI units, null for none."""
@@ -49,6 +51,7 @@ class Explanation:
             **lists,
             "verdict": self.verdict,
             "assumptions": list(self.assumptions),
+            "ttft_budget": None if self.ttft_budget is None else _budget(self.ttft_budget),
         }
 
 
@@ -59,7 +62,8 @@ def explain(question: Question, *, catalog: Catalog | None = None) -> Explanatio
     """
     case = Case(question, catalog)
     parts = (_columns(case), _at_rate(case), chain(case), _one_number(case), mistakes(case), verdict(case))
-    return Explanation(question, *parts, near_compute(case), assumptions(case), case.model.checkpoint.dtype)
+    rest = (near_compute(case), assumptions(case), case.model.checkpoint.dtype, ttft_budget(case))
+    return Explanation(question, *parts, *rest)
 
 
 def _columns(case: Case) -> dict[str, Value]:
@@ -129,6 +133,12 @@ def _twice_the_output(case: Case, one: dict[str, float]) -> dict[str, Value]:
         for name in ("in_flight", "kv_in_flight_bytes")
     }
     return {"osl_tokens": osl, **growth, "asymptote_rps": plain(moved["asymptote_rps"])}
+
+
+def _budget(found: Budget) -> dict[str, Any]:
+    links = [{name: value for name, value in asdict(link).items() if name != "label"} for link in found.links]
+    whole = {"ttft_mean_s": found.ttft_mean_s, "ttft_p99_s": plain(found.ttft_p99_s)}
+    return {"rate_rps": found.rate_rps, "links": links, "total_mean_s": found.total_mean_s, **whole}
 
 
 def plain(value: float, whole: bool = False) -> Value:

@@ -33,11 +33,16 @@ _OPERATING: Final = (
 
 def print_explanation(found: Explanation, console: Console) -> None:
     """Write everything in `found` to `console`, at its width."""
+    print_verdict(found, console)
+    for part in _SECTIONS:
+        part(found, console)
+
+
+def print_verdict(found: Explanation, console: Console) -> None:
+    """The point, and what is to be said of it in words."""
     print_lines(console, _header(found))
     console.print()
     print_pairs(console, (*found.verdict.items(), *_cost(found)))
-    for part in _SECTIONS:
-        part(found, console)
 
 
 def print_table(
