@@ -17,8 +17,6 @@ from lambdamax.units import DASH, cell, number, quantity
 
 _HOURS: Final = 3600.0
 _MINUTES: Final = 600.0
-# From this share on the balance is off by a tenth and more (docs/saturation.md).
-_MUCH_PREFILL: Final = 0.3
 
 
 def print_spike(found: SpikeAnswer, console: Console) -> None:
@@ -81,18 +79,7 @@ def _why(found: SpikeAnswer) -> str:
     return (
         f"A backlog drains in backlog/(μ − λ): the same one takes {longer} times as long at "
         f"{quantity(last.share, 'share')} as at {quantity(first.share, 'share')}. TTFT here is the mean of a steady "
-        f"load, before the spike.{_kind(found)}"
-    )
-
-
-def _kind(found: SpikeAnswer) -> str:
-    """A warning where decodes would starve while a spike's prompts are computed."""
-    if found.prefill_share < _MUCH_PREFILL:
-        return ""
-    share = quantity(found.prefill_share, "share")
-    return (
-        f" At the limit prompts take {share} of the time: while a spike's prompts are computed, answers come slower "
-        "than this fluid balance says, so more wait, and longer. Play it with --check."
+        "load, before the spike. By a fluid balance, which knows no chance: --check plays the spike."
     )
 
 
