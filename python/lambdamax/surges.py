@@ -17,6 +17,8 @@ from lambdamax.units import DASH, cell, number, quantity
 
 _HOURS: Final = 3600.0
 _MINUTES: Final = 600.0
+# For the sensitivity of the time to drain: what preemptions near a full pool cost, say.
+_SLOWER: Final = 0.05
 
 
 def print_spike(found: SpikeAnswer, console: Console) -> None:
@@ -62,8 +64,15 @@ def _drain(found: SpikeAnswer) -> str:
     longer = number(asked.drain_s / found.spike.duration_s, 3)
     return (
         f"It drains at the {spare} that are spare, in {_time(asked.drain_s)}: {longer} times as long as the spike, and "
-        "all who come meanwhile wait too."
+        f"all who come meanwhile wait too. {_sensitivity(found)}"
     )
+
+
+def _sensitivity(found: SpikeAnswer) -> str:
+    """What a replica a little slower than the model says would make of the drain."""
+    spare = (1 - _SLOWER) * found.limit_rps - found.asked.rate_rps
+    slower = f"A replica that sustains {quantity(_SLOWER, 'share')} less than the model says"
+    return f"{slower} takes {_time(found.asked.waiting / spare)}." if spare > 0 else f"{slower} never drains it."
 
 
 def _row(row: Outcome, tails: bool) -> tuple[str, ...]:
