@@ -37,9 +37,9 @@ PYTHON_FLOORS = [
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
-    *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "spike", "finite_run", "played"),
-    *("checked", "render", "simulated", "model_facts", "listing", "ranking", "plot", "drawn", "sized", "surges"),
-    *("grouped", "further", "cli"),
+    *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
+    *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
+    *("plot", "drawn", "sized", "surges", "grouped", "further", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")

@@ -295,6 +295,7 @@ def test_colours_are_for_terminals_that_want_them(frame: pl.DataFrame) -> None:
 def test_long_drains_are_told_in_hours_and_endless_ones_as_never() -> None:
     near = spike(replace(SMALL, rate_rps=0.999 * Operating.of(Case(SMALL)).limit_rps), "3x60s")
     assert " h: " in printed(lambda console: print_spike(near, console))
+    assert "5 % less than the model says never drains it" in printed(lambda console: print_spike(near, console))
     never = spike(replace(SMALL, rate_rps=100.0), "3x60s")
     assert "never drains" in printed(lambda console: print_spike(never, console))
 

@@ -8,13 +8,14 @@ running iteration. T0, the step of B decodes alone, is D(B − 1), read off the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from lambdamax.case import Case
+from lambdamax.engine import Floats
 from lambdamax.operating import Operating
 from lambdamax.units import number, quantity
 
@@ -131,19 +132,24 @@ def _step_and_work(case: Case, decoding: float) -> tuple[float, float]:
 def mean_chunks(case: Case, decoding: float) -> float:
     """E[k]: iterations that a prompt takes beside `decoding` sequences, over the prompt law (docs/model.md)."""
     room = case.point("max_num_batched_tokens") - max(decoding - 1, 0.0)
+    return _mean_over_prompts(case, lambda tokens: np.maximum(np.ceil(tokens / room), 1.0))
+
+
+def computed_tokens(case: Case) -> float:
+    """E[u]: tokens of a prompt that are not in the cache, over the prompt law."""
+    return _mean_over_prompts(case, lambda tokens: tokens)
+
+
+def _mean_over_prompts(case: Case, value: Callable[[Floats], Floats]) -> float:
+    """The mean of a function of the tokens that a prompt has to compute."""
     weights, lengths = _prompt_nodes(case.point("isl_tokens"), case.point("isl_cv"))
     share, prefix = case.point("prefix_hit_share"), case.point("prefix_tokens")
     found = np.minimum(prefix if prefix else share * lengths, lengths - 1) // _BLOCK_TOKENS * _BLOCK_TOKENS
     hits = share if prefix else 1.0
-    expected = hits * _chunks(lengths - found, room) + (1 - hits) * _chunks(lengths, room)
-    return float(weights @ expected)
+    return float(weights @ (hits * value(lengths - found) + (1 - hits) * value(lengths)))
 
 
-def _chunks(tokens: np.ndarray, room: float) -> np.ndarray:
-    return np.maximum(np.ceil(tokens / room), 1.0)
-
-
-def _prompt_nodes(mean: float, cv: float) -> tuple[np.ndarray, np.ndarray]:
+def _prompt_nodes(mean: float, cv: float) -> tuple[Floats, Floats]:
     """Weights and lengths: one length, or Gauss–Hermite nodes of the lognormal law."""
     if not cv > 0:
         return np.ones(1), np.array([mean])

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from lambdamax.ages import Pace, surge
 from lambdamax.case import Case
 from lambdamax.explain import plain
 from lambdamax.finite_run import PERCENTILES, FiniteRun, run_phases
 from lambdamax.fluid import Phase, Service
 from lambdamax.operating import Operating
 from lambdamax.played import Estimate, Played, play
-from lambdamax.spike import Spike, drain_s, flow_of
+from lambdamax.spike import Spike, drain_s
 
 _WARM_UP_RESIDENCES: Final = 10
 _LAST_TENTH: Final = 0.9
@@ -47,8 +48,9 @@ class Compared:
 
 def check_spike(case: Case, shape: Spike, rate_rps: float) -> tuple[Compared, ...]:
     """The backlog at the end of the spike, TTFT of those that come in its last tenth, and the time to drain."""
-    service = Service.of(Operating.of(case))
-    flow = flow_of(service, shape, rate_rps, 0.0)
+    operating = Operating.of(case)
+    service = Service.of(operating)
+    flow = surge(service, Pace.of(case, operating), rate_rps, shape.factor * rate_rps, shape.duration_s)
     backlog = float(flow.waiting[-1])
     drain = drain_s(service, rate_rps, backlog)
     margin = _WARM_UP_RESIDENCES * service.full / service.limit_rps

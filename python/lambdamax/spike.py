@@ -9,11 +9,12 @@ from typing import Any, Final
 
 import numpy as np
 
+from lambdamax.ages import Pace, surge
 from lambdamax.case import Case, Question
 from lambdamax.catalog import Catalog
 from lambdamax.exceptions import Fault, QuestionError
 from lambdamax.explain import plain
-from lambdamax.fluid import Flow, Phase, Service, balance
+from lambdamax.fluid import Service
 from lambdamax.operating import Operating
 
 SHARES: Final = (0.70, 0.80, 0.90, 0.95)
@@ -59,25 +60,19 @@ class Outcome:
 class SpikeAnswer:
     """The spike at the rate asked about, and at shares of the largest rate that the replica sustains.
 
-    At that limit `full` requests are in flight and `prefill_share` of the time goes to prompts.
+    At that limit `full` requests are in flight.
     """
 
     spike: Spike
     limit_rps: float
     full: float
-    prefill_share: float
     asked: Outcome
     table: tuple[Outcome, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Everything by name; null for none, and for a queue that never drains."""
         table = [_plain(row) for row in self.table]
-        head: dict[str, Any] = {
-            "spike": str(self.spike),
-            "limit_rps": self.limit_rps,
-            "in_flight_at_limit": self.full,
-            "prefill_share_at_limit": self.prefill_share,
-        }
+        head = {"spike": str(self.spike), "limit_rps": self.limit_rps, "in_flight_at_limit": self.full}
         return {**head, "asked": _plain(self.asked), "table": table}
 
 
@@ -89,12 +84,11 @@ def spike(question: Question, shape: str | Spike, *, catalog: Catalog | None = N
     found = read_spike(shape) if isinstance(shape, str) else shape
     case = Case(question, catalog)
     operating = Operating.of(case)
-    service = Service.of(operating)
+    service, pace = Service.of(operating), Pace.of(case, operating)
     asked = rate_of(case)
-    table = tuple(outcome(operating, service, found, share * service.limit_rps) for share in SHARES)
-    prefill = operating.point(operating.limit_rps)["prefill_share"]
-    answer = outcome(operating, service, found, asked)
-    return SpikeAnswer(found, service.limit_rps, service.full, prefill, answer, table)
+    table = tuple(outcome(operating, service, pace, found, share * service.limit_rps) for share in SHARES)
+    answer = outcome(operating, service, pace, found, asked)
+    return SpikeAnswer(found, service.limit_rps, service.full, answer, table)
 
 
 def read_spike(text: str) -> Spike:
@@ -117,15 +111,9 @@ def rate_of(case: Case) -> float:
     return case.answer["max_rate_rps"] if asked is None else asked
 
 
-def flow_of(service: Service, shape: Spike, rate_rps: float, after_s: float) -> Flow:
-    """The balance from the equilibrium at `rate_rps` through the spike and `after_s` more."""
-    phases = (Phase(shape.duration_s, shape.factor * rate_rps), Phase(after_s, rate_rps))
-    return balance(service, phases, min(service.in_flight_at(rate_rps), service.full))
-
-
-def outcome(operating: Operating, service: Service, shape: Spike, rate_rps: float) -> Outcome:
+def outcome(operating: Operating, service: Service, pace: Pace, shape: Spike, rate_rps: float) -> Outcome:
     """The spike at one rate."""
-    during = flow_of(service, shape, rate_rps, 0.0)
+    during = surge(service, pace, rate_rps, shape.factor * rate_rps, shape.duration_s)
     steady = operating.point(rate_rps)
     backlog = float(during.waiting[-1])
     return Outcome(

@@ -17,8 +17,8 @@ from lambdamax.units import DASH, cell, number, quantity
 
 _HOURS: Final = 3600.0
 _MINUTES: Final = 600.0
-# From this share on the balance is off by a tenth and more (docs/saturation.md).
-_MUCH_PREFILL: Final = 0.3
+# For the sensitivity of the time to drain: what preemptions near a full pool cost, say.
+_SLOWER: Final = 0.05
 
 
 def print_spike(found: SpikeAnswer, console: Console) -> None:
@@ -64,8 +64,15 @@ def _drain(found: SpikeAnswer) -> str:
     longer = number(asked.drain_s / found.spike.duration_s, 3)
     return (
         f"It drains at the {spare} that are spare, in {_time(asked.drain_s)}: {longer} times as long as the spike, and "
-        "all who come meanwhile wait too."
+        f"all who come meanwhile wait too. {_sensitivity(found)}"
     )
+
+
+def _sensitivity(found: SpikeAnswer) -> str:
+    """What a replica a little slower than the model says would make of the drain."""
+    spare = (1 - _SLOWER) * found.limit_rps - found.asked.rate_rps
+    slower = f"A replica that sustains {quantity(_SLOWER, 'share')} less than the model says"
+    return f"{slower} takes {_time(found.asked.waiting / spare)}." if spare > 0 else f"{slower} never drains it."
 
 
 def _row(row: Outcome, tails: bool) -> tuple[str, ...]:
@@ -81,18 +88,7 @@ def _why(found: SpikeAnswer) -> str:
     return (
         f"A backlog drains in backlog/(μ − λ): the same one takes {longer} times as long at "
         f"{quantity(last.share, 'share')} as at {quantity(first.share, 'share')}. TTFT here is the mean of a steady "
-        f"load, before the spike.{_kind(found)}"
-    )
-
-
-def _kind(found: SpikeAnswer) -> str:
-    """A warning where decodes would starve while a spike's prompts are computed."""
-    if found.prefill_share < _MUCH_PREFILL:
-        return ""
-    share = quantity(found.prefill_share, "share")
-    return (
-        f" At the limit prompts take {share} of the time: while a spike's prompts are computed, answers come slower "
-        "than this fluid balance says, so more wait, and longer. Play it with --check."
+        "load, before the spike. By a fluid balance, which knows no chance: --check plays the spike."
     )
 
 
