@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from lambdamax.catalog import load_catalog
 from lambdamax.engine import Control, OneReplica
+from lambdamax.replicas import Deployment, ReplicaRow
 from reference.scheduler import BLOCK, Engine, Request, Rules
 from reference.shard import shard
 from reference.step import step
@@ -37,8 +39,8 @@ def drawn(random: np.random.Generator) -> tuple[Rules, list[Request]]:
     return rules, [Request(*row) for row in rows]
 
 
-def simulated(fields: dict[str, float], rules: Rules, requests: list[Request]) -> dict[str, Any]:
-    replica = OneReplica(fields)
+def simulated(row: ReplicaRow, rules: Rules, requests: list[Request]) -> dict[str, Any]:
+    replica = OneReplica(row)
     kv_bytes = replica.facts["kv_bytes_per_token_rank"]
     memory = replica.facts["weight_shard_bytes"] + (rules.blocks + 0.5) * BLOCK * kv_bytes
     point = {
@@ -67,16 +69,16 @@ def simulated(fields: dict[str, float], rules: Rules, requests: list[Request]) -
 
 
 @pytest.fixture(scope="module")
-def fields() -> dict[str, float]:
-    row = load_catalog().replica("llama-3.1-8b-instruct", "a100-80-sxm", 2, "bf16", "bf16", "vllm", "default")
-    return {**row.fields, "host_latency_s": 0.0, "host_latency_per_token_s": 0.0}
+def row() -> ReplicaRow:
+    found = load_catalog().replica(Deployment("llama-3.1-8b-instruct", "a100-80-sxm", 2))
+    return replace(found, fields={**found.fields, "host_latency_s": 0.0, "host_latency_per_token_s": 0.0})
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_request_has_the_reference_times(fields: dict[str, float], seed: int) -> None:
+def test_every_request_has_the_reference_times(row: ReplicaRow, seed: int) -> None:
     rules, requests = drawn(np.random.default_rng(seed))
-    found = simulated(fields, rules, requests)
-    Engine(step(fields, shard(fields)), rules).replay(requests)
+    found = simulated(row, rules, requests)
+    Engine(step(row.fields, row.blocks, shard(row.fields, row.blocks)), rules).replay(requests)
     first = np.array([request.first_s for request in requests], dtype=np.float64)
     arrival = np.array([request.arrival_s for request in requests])
     last = np.array([request.last_s for request in requests])

@@ -126,13 +126,14 @@ class Engine:
         """The step's time."""
         decodes = [request for request in planned if request.is_decoding]
         prompts = {request: tokens for request, tokens in planned.items() if not request.is_decoding}
-        total = self.its.decode(len(decodes), sum(request.length for request in decodes))
+        (span,) = self.its.spans
+        total = self.its.decode(len(decodes), span.decode_s * sum(request.length for request in decodes))
         chunk = sum(prompts.values())
         total += self.its.gemm(len(decodes) + chunk, len(decodes)) - self.its.gemm(len(decodes), len(decodes))
         total += self.its.link_s_per_token * chunk
         for request, tokens in prompts.items():
             pairs = tokens * (request.computed + tokens / 2)
-            total += self.its.attention_s * pairs * (1 + self.its.half_tokens / request.length)
+            total += span.pair_s * pairs * (1 + self.its.half_tokens / request.length)
             total += self.its.head_s_per_row * (request.computed + tokens == request.length)
         return float(total)
 
