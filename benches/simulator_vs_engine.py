@@ -1,6 +1,6 @@
 """The simulator against a real engine: constants fitted on one half of a trace, scored on the other.
 
-Run: python benches/simulator_vs_engine.py TRACE.csv --model M --gpu G --tp N [--json]
+Run: python benches/simulator_vs_engine.py [TRACE.csv --model M --gpu G --tp N [--json]]
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ from lambdamax.exceptions import LambdamaxError
 from lambdamax.replicas import Deployment, ReplicaRow
 from step_fit import BLOCK, POOL, Fit, Freedom, NotPlayedError, Player, Times, fit
 
+SHIPPED: Final = Path(__file__).parent.parent / "tests" / "golden" / "vllm_0_19_requests.csv"
+RUNS: Final = (
+    "--model llama-3.1-8b --gpu rtx-4090 --kv-cache-tokens 41408",
+    "--model llama-3.1-8b --gpu rtx-pro-6000-server",
+    "--model qwen3-30b-a3b --gpu rtx-pro-6000-server",
+)
 BARS: Final = {"ttft_mean_error": 0.06, "tpot_mean_error": 0.03, "ttft_p99_error": 0.10}
 WHY_NOT: Final = (
     "the simulator plays replicas whose step time is linear in the context: no sliding or chunked windows, no "
@@ -217,7 +223,11 @@ def _engine(named: str, catalog: Catalog) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare, and print; 2 where that cannot be."""
-    asked = options(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    return _compare(options(given)) if given else max(_compare(options([str(SHIPPED), *run.split()])) for run in RUNS)
+
+
+def _compare(asked: argparse.Namespace) -> int:
     given = {name: getattr(asked, name) for name in (POOL, "max_num_seqs", "max_num_batched_tokens")}
     try:
         catalog, trace = load_catalog(), read(asked.trace, asked.run, asked.model, asked.gpu)

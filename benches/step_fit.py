@@ -17,6 +17,7 @@ from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
 POOL: Final = "kv_cache_tokens"
+HOST: Final = "host_latency_s"
 BLOCK: Final = 16
 _CONTROL: Final = Control(requests=1, precision=0.0, replications=1, seed=0)
 # How far a constant may lie from the profile: standard deviations, of its logarithm or [s].
@@ -26,7 +27,7 @@ SHARES: Final = {
     "attention_bandwidth_efficiency": 0.15,
     "prefill_attention_flops_efficiency": 0.3,
 }
-SECONDS: Final = {"step_overhead_s": 1e-3, "sequence_overhead_s": 2e-5, "host_latency_s": 0.02}
+SECONDS: Final = {"step_overhead_s": 1e-3, "sequence_overhead_s": 2e-5, HOST: 0.02}
 EXPERTS: Final = {"gemm_flops_efficiency": 0.6}
 LINKS: Final = {"": "allreduce_bandwidth_efficiency", "pcie_": "pcie_bandwidth_efficiency"}
 LINK_SHARE: Final = 0.4
@@ -38,6 +39,9 @@ STRIDE: Final = 0.2
 NOISE: Final = 0.03
 OBSERVATIONS: Final = 9
 TTFT_WEIGHT: Final = 0.3
+# Relative errors of a TTFT are those of one so many steps long at least: which step an arrival falls in is chance.
+STEPS: Final = 20
+MANY: Final = 1 / 3
 
 
 class NotPlayedError(Exception):
@@ -118,7 +122,7 @@ class Fit:
 def fit(player: Player, freedom: Freedom, count: int) -> Fit:
     """Robust least squares on the first `count` requests: relative TTFT and TPOT, and the distance from the start."""
     ttft, tpot = player.trace.ttft_s[:count], player.trace.tpot_s[:count]
-    scale = np.maximum(ttft, np.mean(ttft))
+    scale = np.maximum(ttft, max(np.mean(ttft), STEPS * np.nanmean(tpot)))
     weight = math.sqrt(OBSERVATIONS / count) / NOISE
 
     def residuals(moves: Floats) -> Floats:
@@ -133,4 +137,15 @@ def fit(player: Player, freedom: Freedom, count: int) -> Fit:
 
     start = np.zeros(len(freedom.start))
     found = least_squares(residuals, start, slopes, bounds=(-LARGEST, LARGEST), loss="soft_l1", max_nfev=30)
-    return Fit(freedom.constants(found.x), float(found.cost))
+    constants = freedom.constants(found.x)
+    return Fit(_with_host(player, constants, count), float(found.cost))
+
+
+def _with_host(player: Player, constants: dict[str, float], count: int) -> dict[str, float]:
+    """The host's part of TTFT is only added: what is left, in the median, where nobody waits long."""
+    ttft = player.trace.ttft_s[:count]
+    brief = ttft < STEPS * np.nanmean(player.trace.tpot_s[:count])
+    if brief.mean() < MANY:
+        return constants
+    left = float(np.median((ttft - player.play(constants).ttft_s[:count])[brief]))
+    return {**constants, HOST: max(constants[HOST] + left, 0.0)}

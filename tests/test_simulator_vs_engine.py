@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,22 @@ from lambdamax.replicas import Deployment
 BENCHES = Path(__file__).parent.parent / "benches"
 TRACES = Path(__file__).parent / "golden" / "vllm_0_19_requests.csv"
 BARS = {"ttft_mean_error": 0.06, "tpot_mean_error": 0.03, "ttft_p99_error": 0.10}
+SWEEP = Path(__file__).parent / "golden" / "open_loop_requests.csv"
 POOL_OF_THE_4090 = 2588 * 16
 PREEMPTIONS_OF_THE_4090 = 177
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def benches(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     monkeypatch.syspath_prepend(str(BENCHES))
-    pytest.importorskip("scipy")
-    import simulator_vs_engine
-
-    yield simulator_vs_engine
-    for name in ("simulator_vs_engine", "engine_trace", "step_fit"):
+    yield importlib.import_module
+    for name in ("open_loop_knee", "simulator_vs_engine", "engine_trace", "step_fit"):
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def bench(benches: Callable[[str], Any]) -> Any:
+    return benches("simulator_vs_engine")
 
 
 def answer(bench: Any, capsys: pytest.CaptureFixture[str], path: Path, line: str) -> dict[str, Any]:
@@ -128,3 +132,34 @@ def test_what_cannot_be_is_refused_by_name(bench: Any, capsys: pytest.CaptureFix
     assert "no sliding or chunked windows" in refusal(bench, capsys, TRACES, windows)
     ranks = "--model llama-3.1-8b --gpu rtx-pro-6000-server --run PRO6000/Llama --dp 2 --ep 1"
     assert "only where the ranks share experts" in refusal(bench, capsys, TRACES, ranks)
+
+
+def test_a_sweep_is_predicted_from_its_light_runs(
+    benches: Callable[[str], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert benches("open_loop_knee").main([str(SWEEP), "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["light_rates_rps"] == [0.5, 0.67]
+    assert found["knee_rps"]["measured"] == 1.0
+    assert round(found["tpot_error"], 2) <= 0.06
+    assert abs(found["knee_steps"]) <= 1
+
+
+def test_a_sweep_without_a_known_system_is_refused(
+    benches: Callable[[str], Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "sweep.csv"
+    path.write_text("run,launch_s,prompt_tokens,generation_tokens,ttft_s,generation_s\nother_1,0,1,1,1,1\n", "utf-8")
+    assert benches("open_loop_knee").main([str(path)]) == 2
+    assert "no run of a known system" in capsys.readouterr().err
+
+
+def test_tables_show_what_is_met(benches: Callable[[str], Any], bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main([]) == 0
+    text = capsys.readouterr().out
+    assert text.count(" met\n") == 9
+    assert "backlog" in text
+    assert benches("open_loop_knee").main([]) == 0
+    text = capsys.readouterr().out
+    assert "predicted knee" in text
+    assert "1 steps off (met)" in text
