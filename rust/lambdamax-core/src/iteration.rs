@@ -34,10 +34,11 @@ impl Iteration {
         Self { costs, context_token_s, prefill_pair_s }
     }
 
-    /// Of a replica; `None` where a step's time is not linear in the context (windows), where sequences hold more than their tokens'
-    /// KV (recurrent states), or where several batches are under way (pp, dp).
+    /// Of a rank of a replica; `None` where a step's time is not linear in the context (windows), where sequences hold more than their
+    /// tokens' KV (recurrent states), or where several batches are under way that do not wait for each other (pp, dp without experts).
     pub fn of(replica: &Replica) -> Option<Self> {
-        let linear = replica.spans.is_one_full() && replica.state_tokens == 0.0 && replica.slots == 1.0;
+        let in_step = replica.slots == 1.0 || (replica.stages == 1.0 && replica.costs.is_routed());
+        let linear = replica.spans.is_one_full() && replica.state_tokens == 0.0 && in_step;
         let attention = &replica.spans.as_slice().first()?;
         linear.then(|| Self::new(replica.costs, attention.decode_s, attention.prefill_s))
     }

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::error::{SimError, within};
+use crate::lengths::{Size, Sizes};
 use crate::random::{Gamma, Purpose, Stream, exponential};
 
 /// One request of a trace.
@@ -81,6 +82,16 @@ pub struct Arrival {
     pub at: f64,
     /// (prompt, output).
     pub lengths: Option<(u32, u32)>,
+}
+
+impl Arrival {
+    /// Its size, as the trace tells or as drawn.
+    pub fn size(&self, sizes: &mut Sizes) -> Size {
+        match self.lengths {
+            Some((prompt, output)) => sizes.sized(prompt, output),
+            None => sizes.draw(),
+        }
+    }
 }
 
 /// The arrivals of one run, in order.

@@ -3,7 +3,7 @@
 use lambdamax_core::iteration::{Batch, Iteration};
 use lambdamax_core::replica::HostCosts;
 
-use crate::arrivals::Arrivals;
+use crate::arrivals::{Arrival, Arrivals, Pattern};
 use crate::blocks::BLOCK;
 use crate::lengths::{Prefix, Size, Sizes};
 use crate::plan::{Chunk, Plan};
@@ -30,14 +30,16 @@ pub struct Engine {
     /// Place in the order of arrival, by slot.
     request: Vec<u64>,
     arrived: u64,
-    now: f64,
+    pub(crate) now: f64,
     /// Arrivals up to here are known to the scheduler: `now`, or the start of the step before if that runs one ahead.
-    seen_until: f64,
+    pub(crate) seen_until: f64,
     jumps: bool,
     /// What happened.
     pub record: Recorder,
     /// Requests whose lengths were cut to what the pool can hold.
     pub clipped: u64,
+    /// Times of answers, where another gives out the requests [s].
+    answers: Option<Vec<f64>>,
 }
 
 impl Engine {
@@ -62,7 +64,19 @@ impl Engine {
             jumps: true,
             record: Recorder::new(window_requests),
             clipped: 0,
+            answers: None,
         }
+    }
+
+    /// A rank of several, which is handed its requests.
+    pub(crate) fn rank(point: &Point, window_requests: u64) -> Self {
+        let nothing = Point { arrivals: Pattern::Trace([].into()), ..point.clone() };
+        Self { answers: Some(Vec::new()), ..Self::new(&nothing, 0, 0, window_requests) }
+    }
+
+    /// Times of the answers since the last call [s].
+    pub(crate) fn take_answers(&mut self) -> Vec<f64> {
+        self.answers.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Takes every step by itself: slow, and with the same result to the last bit.
@@ -89,27 +103,47 @@ impl Engine {
             self.decode(released);
         } else {
             self.end_stretch();
-            self.mixed_step();
+            self.mixed_step(self.costs.time(&self.batch()));
         }
         true
+    }
+
+    /// Plans a step in company; how long it would take alone [s].
+    pub(crate) fn plan_step(&mut self) -> f64 {
+        self.scheduler.plan(&mut self.plan, self.now);
+        self.record.now.preemptions += u64::from(self.plan.preempted);
+        self.scheduler.release_retired();
+        if self.scheduler.running.is_empty() { 0.0 } else { self.costs.time(&self.batch()) }
+    }
+
+    /// Takes the planned step, or keeps the others company, for so long [s].
+    pub(crate) fn take_step(&mut self, seconds: f64) {
+        if self.scheduler.running.is_empty() {
+            self.idle_until(self.now + seconds);
+        } else {
+            self.mixed_step(seconds);
+        }
     }
 
     /// Puts the arrivals that the scheduler knows of in the queue.
     fn take_in(&mut self) {
         while self.arrivals.next_at() <= self.seen_until {
             let arrival = self.arrivals.take();
-            let size = match arrival.lengths {
-                Some((prompt, output)) => self.sizes.sized(prompt, output),
-                None => self.sizes.draw(),
-            };
-            let passed = self.stretch.as_ref().map_or(self.now, |stretch| stretch.start);
-            self.record.arrived(passed - arrival.at);
-            let slot = self.enter(arrival.at, size);
-            self.scheduler.waiting.push_back(slot);
+            let size = arrival.size(&mut self.sizes);
+            self.receive(&arrival, size, self.arrived);
         }
     }
 
-    fn enter(&mut self, at: f64, size: Size) -> Slot {
+    /// Puts a request, the `number`-th to arrive, at the end of the queue.
+    pub(crate) fn receive(&mut self, arrival: &Arrival, size: Size, number: u64) {
+        let passed = self.stretch.as_ref().map_or(self.now, |stretch| stretch.start);
+        self.record.arrived(passed - arrival.at);
+        let slot = self.enter(arrival.at, size, number);
+        self.arrived += 1;
+        self.scheduler.waiting.push_back(slot);
+    }
+
+    fn enter(&mut self, at: f64, size: Size, number: u64) -> Slot {
         let prompt = size.prompt.min(self.longest - 1);
         let output = size.output.min(self.longest - prompt);
         self.clipped += u64::from(prompt + output < size.prompt.saturating_add(size.output));
@@ -122,8 +156,7 @@ impl Engine {
         };
         let slot = self.scheduler.requests.add(at, Size { prompt, output, ..size }, borrowed, prefix);
         self.request.resize(self.request.len().max(slot as usize + 1), 0);
-        self.request[slot as usize] = self.arrived;
-        self.arrived += 1;
+        self.request[slot as usize] = number;
         slot
     }
 
@@ -136,11 +169,16 @@ impl Engine {
             if next == f64::INFINITY {
                 return false;
             }
-            self.record.now.pass(next - self.now, self.record.in_flight, 0, 0, false);
-            self.now = next;
+            self.idle_until(next);
         }
         self.seen_until = self.now;
         true
+    }
+
+    /// Lets time pass without computing.
+    pub(crate) fn idle_until(&mut self, time: f64) {
+        self.record.now.pass(time - self.now, self.record.in_flight, 0, 0, false);
+        self.now = time;
     }
 
     /// Decode steps in which nothing else happens: one, or as many as lie before the next event.
@@ -225,8 +263,7 @@ impl Engine {
     }
 
     /// One step with prompt tokens in it, or one that not every decoding request takes part in.
-    fn mixed_step(&mut self) {
-        let seconds = self.costs.time(&self.batch());
+    fn mixed_step(&mut self, seconds: f64) {
         let decodes = self.scheduler.decoding.count() - self.plan.starved.len() as u32;
         let (started, running) = (self.now, self.scheduler.running.len());
         self.now += seconds;
@@ -328,6 +365,14 @@ impl Engine {
         };
         self.record.finish(finished, outside);
         self.scheduler.finish(slot);
-        self.arrivals.answered(self.now + outside);
+        self.answer(self.now + outside);
+    }
+
+    /// A client has its answer, perhaps one of a crowd that comes to several ranks.
+    fn answer(&mut self, at: f64) {
+        match &mut self.answers {
+            Some(answers) => answers.push(at),
+            None => self.arrivals.answered(at),
+        }
     }
 }

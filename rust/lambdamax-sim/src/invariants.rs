@@ -59,6 +59,7 @@ fn prefix() -> impl Strategy<Value = Prefix> {
 fn points() -> impl Strategy<Value = Point> {
     (settings(), arrivals(), prefix(), 5.0f64..150.0, 2.0f64..60.0).prop_map(
         |(settings, arrivals, prefix, isl, osl)| Point {
+            ranks: 1,
             costs: costs(),
             host: HostCosts { latency_s: 0.003, latency_per_token_s: 1e-5, async_scheduling: 0.0, held_ttft_s: 0.0 },
             settings,

@@ -1,7 +1,7 @@
 //! Iteration-level simulator of an LLM serving engine, with the scheduling rules of vLLM V1 by name and default.
 //!
 //! One file per noun, from the ground up: `error`, `random`, `blocks`, `settings` · `lengths`, `arrivals` · `requests`, `decoding`, `plan` ·
-//! `scheduler`, `admission` · `stretch`, `histogram`, `window`, `recorder` · `point` · `engine` · `confidence`, `verdict`, `summary` ·
+//! `scheduler`, `admission` · `stretch`, `histogram`, `window`, `recorder` · `point` · `engine`, `lockstep` · `confidence`, `verdict`, `summary` ·
 //! `replications`. Of the solvers it shares the step time and the replica, nothing else, so that each checks the other.
 
 pub mod admission;
@@ -15,6 +15,7 @@ pub mod histogram;
 #[cfg(test)]
 mod invariants;
 pub mod lengths;
+pub mod lockstep;
 pub mod plan;
 pub mod point;
 pub mod random;

@@ -14,6 +14,8 @@ use crate::settings::Settings;
 /// Everything about a run but its length and its seed.
 #[derive(Clone, Debug)]
 pub struct Point {
+    /// Ranks that take every step together, each with settings, blocks and queue of its own.
+    pub ranks: u32,
     /// Time of an iteration.
     pub costs: Iteration,
     /// Latency outside of the engine.
@@ -71,6 +73,7 @@ impl Point {
     /// A replica under a load, with the engine's defaults where nothing is given.
     pub fn new(replica: &Replica, inputs: &Inputs) -> Result<Self, SimError> {
         let point = Self {
+            ranks: replica.pools() as u32,
             costs: Iteration::of(replica).ok_or(SimError::NotPlayed)?,
             host: replica.host,
             settings: inputs.settings(replica)?,
@@ -100,11 +103,11 @@ fn or(value: f64, default: f64) -> f64 {
 
 impl Inputs {
     fn settings(&self, replica: &Replica) -> Result<Settings, SimError> {
-        let pool = whole("kv_pool_tokens", (self.kv_pool_tokens / f64::from(BLOCK)).min(1e9))?;
+        let pool = self.kv_pool_tokens / replica.pools() / f64::from(BLOCK);
         Ok(Settings {
             max_num_batched_tokens: whole("max_num_batched_tokens", self.max_num_batched_tokens.min(1e9))?,
             max_num_seqs: whole("max_num_seqs", self.max_num_seqs.min(1e9))?,
-            num_gpu_blocks: pool,
+            num_gpu_blocks: whole("kv_pool_tokens", pool.min(1e9))?,
             long_prefill_token_threshold: whole(
                 "long_prefill_token_threshold",
                 or(self.long_prefill_token_threshold, 0.0),

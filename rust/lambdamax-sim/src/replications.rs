@@ -5,6 +5,7 @@ use rayon::prelude::*;
 use crate::arrivals::Pattern;
 use crate::engine::Engine;
 use crate::error::{SimError, within};
+use crate::lockstep::Lockstep;
 use crate::point::Point;
 use crate::recorder::Finished;
 use crate::summary::Summary;
@@ -41,9 +42,51 @@ impl Control {
         if self.precision == 0.0 { 0 } else { (self.requests / FIRST_ATTEMPT).max(1).ilog2() }
     }
 
-    fn window_requests(&self) -> u64 {
-        self.requests.div_ceil((u64::from(self.replications) * WINDOWS as u64) << self.doublings())
+    fn window_requests(&self, ranks: u32) -> u64 {
+        self.requests.div_ceil((u64::from(self.replications * ranks) * WINDOWS as u64) << self.doublings())
     }
+}
+
+/// One replication.
+enum Replication {
+    Alone(Box<Engine>),
+    Together(Box<Lockstep>),
+}
+
+impl Replication {
+    fn new(point: &Point, seed: u64, replication: u32, window_requests: u64) -> Self {
+        if point.ranks > 1 {
+            Self::Together(Box::new(Lockstep::new(point, seed, replication, window_requests)))
+        } else {
+            Self::Alone(Box::new(Engine::new(point, seed, replication, window_requests)))
+        }
+    }
+
+    fn run(&mut self, windows: usize) {
+        match self {
+            Self::Alone(engine) => engine.run(windows),
+            Self::Together(ranks) => ranks.run(windows),
+        }
+    }
+
+    fn engines(&self) -> &[Engine] {
+        match self {
+            Self::Alone(engine) => std::slice::from_ref(engine),
+            Self::Together(ranks) => ranks.ranks(),
+        }
+    }
+
+    fn engines_mut(&mut self) -> &mut [Engine] {
+        match self {
+            Self::Alone(engine) => std::slice::from_mut(engine),
+            Self::Together(ranks) => ranks.ranks_mut(),
+        }
+    }
+}
+
+fn summary(point: &Point, replications: &[Replication], precision: f64) -> Summary {
+    let engines: Vec<&Engine> = replications.iter().flat_map(Replication::engines).collect();
+    Summary::of(point, &engines, precision)
 }
 
 /// What a simulation found.
@@ -63,31 +106,29 @@ pub fn simulate(point: &Point, control: &Control) -> Result<Outcome, SimError> {
         return Ok(replay(point, &control, rows.len() as u64));
     }
     let replications: Vec<u32> = (0..control.replications).collect();
-    let begin = |&replication: &u32| Engine::new(point, control.seed, replication, control.window_requests());
-    let mut engines: Vec<Engine> = replications.par_iter().map(begin).collect();
+    let window_requests = control.window_requests(point.ranks);
+    let begin = |&replication: &u32| Replication::new(point, control.seed, replication, window_requests);
+    let mut runs: Vec<Replication> = replications.par_iter().map(begin).collect();
     let mut doublings = control.doublings();
     loop {
-        engines.par_iter_mut().for_each(|engine| engine.run(WINDOWS));
-        let summary = Summary::of(point, &engines, control.precision);
+        runs.par_iter_mut().for_each(|run| run.run(WINDOWS));
+        let summary = summary(point, &runs, control.precision);
         if doublings == 0 || summary.precise || summary.verdict == Verdict::Saturated {
             return Ok(Outcome { summary, requests: Vec::new() });
         }
         doublings -= 1;
-        engines.iter_mut().for_each(|engine| engine.record.double());
+        runs.iter_mut().flat_map(Replication::engines_mut).for_each(|engine| engine.record.double());
     }
 }
 
 /// A trace once, from an empty replica to an empty one.
 fn replay(point: &Point, control: &Control, rows: u64) -> Outcome {
-    let mut engine = Engine::new(point, control.seed, 0, rows.div_ceil(WINDOWS as u64));
-    engine.run(usize::MAX);
-    if engine.record.now.completed > 0 {
-        engine.record.close();
-    }
-    let engines = [engine];
-    let summary = Summary::of(point, &engines, 0.0);
-    let [engine] = engines;
-    let mut requests = engine.record.finished;
+    let mut run = Replication::new(point, control.seed, 0, rows.div_ceil(WINDOWS as u64 * u64::from(point.ranks)));
+    run.run(usize::MAX);
+    let unfinished = run.engines_mut().iter_mut().filter(|engine| engine.record.now.completed > 0);
+    unfinished.for_each(|engine| engine.record.close());
+    let summary = summary(point, std::slice::from_ref(&run), 0.0);
+    let mut requests: Vec<Finished> = run.engines().iter().flat_map(|engine| engine.record.finished.clone()).collect();
     requests.sort_unstable_by_key(|finished| finished.request);
     Outcome { summary, requests }
 }

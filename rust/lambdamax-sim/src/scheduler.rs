@@ -217,6 +217,11 @@ impl Scheduler {
         self.running.len() + self.retiring.len()
     }
 
+    /// What the balancer of several ranks compares: requests, a waiting one as four.
+    pub fn load(&self) -> usize {
+        self.running.len() + 4 * self.waiting.len()
+    }
+
     /// A place in the order of admission.
     pub fn next_order(&mut self) -> u64 {
         self.admitted += 1;

@@ -20,6 +20,23 @@ macro_rules! fields {
         /// Their names, in order.
         pub const SIM_FIELDS: &[&str] = &[$(stringify!($name),)+];
         impl Numbers {
+    /// From the mean rank to the replica.
+    fn scale_to(&mut self, ranks: f64) {
+        let of_a_rank = [
+            &mut self.rate_rps,
+            &mut self.offered_rps,
+            &mut self.in_flight,
+            &mut self.running,
+            &mut self.decoding,
+            &mut self.waiting,
+            &mut self.kv_in_flight_tokens,
+            &mut self.kv_pool_tokens,
+            &mut self.output_tok_s,
+            &mut self.in_flight_half_width,
+        ];
+        of_a_rank.into_iter().for_each(|number| *number *= ranks);
+    }
+
             /// No number at all.
             pub const NONE: Self = Self { $($name: f64::NAN,)+ };
             /// All, in order.
@@ -103,20 +120,21 @@ pub struct Summary {
 
 /// The windows that count, of every replication.
 struct Measured<'a> {
-    engines: &'a [Engine],
+    engines: &'a [&'a Engine],
     /// Windows left out of each replication.
     skipped: usize,
 }
 
 impl Summary {
-    /// Adds replications up; `precision` is the relative half-width asked for, 0 for whatever comes.
-    pub fn of(point: &Point, engines: &[Engine], precision: f64) -> Self {
+    /// Adds replications and their ranks up; `precision` is the relative half-width asked for, 0 for whatever comes.
+    pub fn of(point: &Point, engines: &[&Engine], precision: f64) -> Self {
         let measured = Measured { engines, skipped: skipped(point, engines) };
         let total = measured.total();
         let mut numbers = Numbers::NONE;
         measured.populations(&total, point, &mut numbers);
         measured.latencies(&total, &mut numbers);
         measured.half_widths(&mut numbers);
+        numbers.scale_to(f64::from(point.ranks));
         let precise = precision == 0.0 || numbers.within(precision);
         let verdict = Verdict::of(&point.arrivals, &measured.evidence(&numbers, &total, precise));
         Self { numbers, verdict, precise }
@@ -136,7 +154,7 @@ impl Numbers {
 }
 
 /// A trace is measured whole. Else the warm-up rule sees each batch's mean E2E, over replications.
-fn skipped(point: &Point, engines: &[Engine]) -> usize {
+fn skipped(point: &Point, engines: &[&Engine]) -> usize {
     if matches!(point.arrivals, Pattern::Trace(_)) {
         return 0;
     }
@@ -225,12 +243,12 @@ impl Measured<'_> {
 
     fn evidence(&self, numbers: &Numbers, total: &Window, precise: bool) -> Evidence {
         let replications = self.engines.len() as f64;
-        let grown = |engine: &Engine| {
+        let grown = |engine: &&Engine| {
             let windows = &engine.record.windows;
             let before = self.skipped.checked_sub(1).map_or(0, |last| windows[last].in_flight_at_end);
             windows.last().map_or(0.0, |last| last.in_flight_at_end as f64) - before as f64
         };
-        let batches = |engine: &Engine| {
+        let batches = |engine: &&Engine| {
             let kept = &engine.record.windows[self.skipped..];
             kept.iter().map(|window| window.in_flight_s / window.seconds).collect()
         };

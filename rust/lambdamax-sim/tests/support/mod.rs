@@ -29,7 +29,7 @@ pub fn affine_step(fixed: f64, per_sequence: f64, per_token: f64, per_context: f
 pub fn trace_point(costs: Iteration, rows: &[(f64, u32, u32)], settings: Settings) -> Point {
     let row = |&(arrival_s, prompt, output): &(f64, u32, u32)| TraceRow { arrival_s, prompt, output };
     let arrivals = Pattern::Trace(rows.iter().map(row).collect());
-    Point { costs, host: NO_HOST, settings, arrivals, lengths: fixed(1, 1), prefix: Prefix::None }
+    Point { ranks: 1, costs, host: NO_HOST, settings, arrivals, lengths: fixed(1, 1), prefix: Prefix::None }
 }
 
 pub fn fixed(prompt: u32, output: u32) -> Lengths {
@@ -60,7 +60,7 @@ pub fn unlimited() -> Settings {
 
 pub fn poisson(costs: Iteration, rate: f64, lengths: Lengths, settings: Settings) -> Point {
     let arrivals = Pattern::Open { rate, cv: 1.0 };
-    Point { costs, host: NO_HOST, settings, arrivals, lengths, prefix: Prefix::None }
+    Point { ranks: 1, costs, host: NO_HOST, settings, arrivals, lengths, prefix: Prefix::None }
 }
 
 pub fn replay(point: &Point) -> Outcome {
