@@ -38,9 +38,10 @@ class EngineTrace:
         return len(self.columns["arrival_s"])
 
     @property
-    def requests(self) -> tuple[Floats, Floats, Floats]:
+    def requests(self) -> tuple[list[float], list[float], list[float]]:
         """Arrivals [s], prompt and output tokens."""
-        return self.columns["arrival_s"], self.columns["isl"], self.columns["osl"]
+        arrival, prompt, output = (self.columns[name].tolist() for name in NEEDED[:3])
+        return arrival, prompt, output
 
     @property
     def ttft_s(self) -> Floats:

@@ -138,7 +138,7 @@ class Server:
         ttft, tpot = [], []
         for first in range(self.system.replicas):
             part = slice(first, None, self.system.replicas)
-            trace = (launch[part], prompt[part], np.maximum(output[part], 1))
+            trace = (launch[part].tolist(), prompt[part].tolist(), np.maximum(output[part], 1).tolist())
             found = replica.simulate(point, _CONTROL, trace, 1).requests
             ttft += found["request_ttft_s"]
             tpot += found["request_tpot_s"]
@@ -256,8 +256,8 @@ def lines(curve: Curve) -> Iterator[str]:
         cells = f"{rate:7.2f}{ttft:9.3f}{early:11.3f}{1e3 * tpot:9.2f}{1e3 * fast:11.2f}{100 * curve.error(i):+7.1f}%"
         yield f"{cells}  |{_plot(tpot / most, fast / most)}| {', '.join(marks)}".rstrip()
     told = "none in either" if knee is None and found is None else f"{curve.knee_steps} steps off"
-    tpot = f"{100 * curve.tpot_error:.1f} % ({_met(curve.tpot_error <= TPOT_BAR)})"
-    yield f"  mean |error| of TPOT up to the knee {tpot}; knee: {told} ({_met(curve.knee_met)})"
+    judged = f"{100 * curve.tpot_error:.1f} % ({_met(curve.tpot_error <= TPOT_BAR)})"
+    yield f"  mean |error| of TPOT up to the knee {judged}; knee: {told} ({_met(curve.knee_met)})"
 
 
 def _plot(measured: float, predicted: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from engine_trace import NEEDED, WAITED, EngineTrace, Floats, Shown, TraceError, read
+from engine_trace import NEEDED, WAITED, EngineTrace, Shown, TraceError, read
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.engine import OneReplica
 from lambdamax.exceptions import LambdamaxError
@@ -97,7 +97,7 @@ class Comparison:
         }
 
 
-def _off(found: float, measured: float) -> float:
+def _off(found: Any, measured: Any) -> float:
     return float(found / measured - 1)
 
 
@@ -171,7 +171,7 @@ def lines(found: Comparison) -> Iterator[str]:
 
 def _table(found: Comparison, part: slice) -> Iterator[str]:
     before, after = found.errors(found.before, part), found.errors(found.after, part)
-    rows: tuple[tuple[str, str, Floats], ...] = (
+    rows: tuple[tuple[str, str, Any], ...] = (
         ("TTFT mean", "ttft_mean_error", np.mean(found.trace.ttft_s[part])),
         ("TPOT mean", "tpot_mean_error", np.nanmean(found.trace.tpot_s[part])),
         ("TTFT p99", "ttft_p99_error", np.quantile(found.trace.ttft_s[part], 0.99)),
