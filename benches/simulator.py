@@ -7,7 +7,7 @@ Run: python benches/simulator.py [--quick]
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,11 +17,12 @@ from lambdamax.catalog import load_catalog
 from lambdamax.engine import Control, Replicas
 from lambdamax.replicas import Deployment
 from rivals import engine_loop
-from rivals.coefficients import COEFFICIENTS, coefficients
+from rivals.coefficients import COEFFICIENTS, RESERVED_BYTES, coefficients
 from timing import interleaved, verdict
 
 CONTROL: Final = Control(requests=1, precision=0.0, replications=1, seed=0)
 BLOCK: Final = 16
+RESERVE: Final = {"reserved_bytes": RESERVED_BYTES}
 ROUNDS: Final = 5
 AIMS: Final = {"iterations": 1e6, "requests": 3e5}
 
@@ -57,8 +58,9 @@ class Contest:
         """Draw the requests once for all."""
         row = load_catalog().replica(Deployment("llama-3.1-8b-instruct", "h100-sxm"))
         fields = {**row.fields, "host_latency_s": 0.0, "host_latency_per_token_s": 0.0}
-        self.replicas = Replicas({name: np.array([value]) for name, value in fields.items()})
-        self.costs = coefficients(fields)
+        row = replace(row, fields=fields)
+        self.replicas = Replicas.of([row])
+        self.costs = coefficients(row)
         self.trace = traffic.requests(count)
         settings = {"max_num_seqs": "default_max_num_seqs", "max_num_batched_tokens": "default_max_num_batched_tokens"}
         self.settings = {name: fields[default] for name, default in settings.items()}
@@ -66,7 +68,7 @@ class Contest:
 
     def engine(self, count: int) -> dict[str, Any]:
         """Replay the first `count` requests."""
-        inputs = {"isl_tokens": 2.0, "osl_tokens": 2.0, **self.settings, "async_scheduling": 0.0}
+        inputs = {"isl_tokens": 2.0, "osl_tokens": 2.0, **self.settings, "async_scheduling": 0.0, **RESERVE}
         points = {name: np.array([value]) for name, value in inputs.items()}
         rows = tuple(column[:count] for column in self.trace)
         return self.replicas.simulate(np.zeros(1, dtype=np.uint32), points, CONTROL, 1, rows)
