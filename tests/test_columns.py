@@ -65,7 +65,7 @@ def test_an_input_number_is_bounded_and_its_default_allowed(column: Column) -> N
 def test_the_engine_has_the_same_numbers() -> None:
     numbers = [column.name for column in columns.inputs() if not column.is_text and column.group != "replica"]
     answers = [column.name for column in columns.of_groups("answer", "operating", "money") if not column.is_text]
-    assert numbers == list(_engine.POINT_FIELDS)
+    assert ["lengths", *numbers] == list(_engine.POINT_FIELDS)
     assert sorted(answers) == sorted(_engine.ANSWER_FIELDS)
     assert set(_engine.LOAD_FIELDS) <= set(columns.dictionary())
 

@@ -34,7 +34,7 @@ PYTHON_FLOORS = [
     *("profiles", "hub.fields", "hub.family", "hub.dense_families", "hub.expert_families", "hub.hybrid_families"),
     *("hub.families", "hub.layers", "hub.feedforward", "hub.mixers", "hub.blocks", "hub.unlike", "hub.extras"),
     *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
-    *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
+    *("models", "replicas", "parallelism", "tables", "schemas", "overlay", "lengths"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
@@ -45,7 +45,7 @@ PYTHON_FLOORS = [
 RUST_GROUND = ("error", "real", "root", "grid")
 RUST_LADDER = (
     *("accelerator", "parallelism", "memory", "span", "precision", "block", "model", "profile", "step", "replica"),
-    *("workload", "attention", "ttft", "equilibrium", "capacity", "sweep"),
+    *("lengths", "workload", "attention", "ttft", "equilibrium", "capacity", "sweep"),
 )
 # What the simulator uses of the core: step times and replicas, and the arithmetic under both.
 SHARED_WITH_SIMULATOR = {"iteration", "replica", "real"}

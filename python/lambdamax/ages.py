@@ -58,13 +58,20 @@ class Pace:
             step_s=found["tpot_token_mean_s"] * (1 - found["prefill_share"]),
             prompt_s=found["prefill_share"] / found["rate_rps"],
             budget_share=tokens,
-            tokens=_lengths(case.point("osl_tokens") - 1, case.point("osl_cv")),
+            tokens=_output_lengths(case),
         )
 
     def at(self, decoding: float) -> tuple[float, float]:
         """D and the time of one prompt."""
         step, prompt = (float(np.interp(decoding, self.decoding, values)) for values in (self.step_s, self.prompt_s))
         return step, prompt
+
+
+def _output_lengths(case: Case) -> Floats:
+    """Equally likely lengths of answers after the first token."""
+    if case.lengths is not None:
+        return np.array(case.lengths.output_slices(_LENGTHS)) - 1
+    return _lengths(case.point("osl_tokens") - 1, case.point("osl_cv"))
 
 
 def _lengths(mean: float, cv: float) -> Floats:

@@ -142,7 +142,7 @@ def computed_tokens(case: Case) -> float:
 
 def _mean_over_prompts(case: Case, value: Callable[[Floats], Floats]) -> float:
     """The mean of a function of the tokens that a prompt has to compute."""
-    weights, lengths = _prompt_nodes(case.point("isl_tokens"), case.point("isl_cv"))
+    weights, lengths = case.prompt_nodes() or _prompt_nodes(case.point("isl_tokens"), case.point("isl_cv"))
     share, prefix = case.point("prefix_hit_share"), case.point("prefix_tokens")
     found = np.minimum(prefix if prefix else share * lengths, lengths - 1) // _BLOCK_TOKENS * _BLOCK_TOKENS
     hits = share if prefix else 1.0

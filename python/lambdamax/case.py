@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from lambdamax.catalog import Catalog, load_catalog
-from lambdamax.columns import Column, inputs, of_groups
-from lambdamax.engine import Answer, Control, OneReplica, Simulated, Trace
+from lambdamax.columns import MOMENTS, Column, inputs, of_groups
+from lambdamax.engine import Answer, Control, Floats, OneReplica, Simulated, Trace
 from lambdamax.exceptions import CatalogError, Fault
 from lambdamax.facts import bad
 from lambdamax.names import label, refusal
@@ -30,6 +30,7 @@ _UNLIMITED: Final = {"memory_bytes": 1e18, "max_num_seqs": 1e12, "max_num_batche
 class Question:
     """One point, the load asked about, and what was measured at that load.
 
+    `lengths` is an empirical law by name or path, in place of `isl_tokens`, `osl_tokens` and their CVs.
     `numbers` holds the numeric point inputs that were given, by column name, in SI units. At most one of `rate_rps` and
     `concurrency` is given; both measurements [s] or neither, and with them a load. `network_s` and `router_s` are
     what a request spends before it reaches the replica. `pool_source` says where a given `kv_cache_tokens` comes from.
@@ -45,6 +46,7 @@ class Question:
     kv_dtype: str = "bf16"
     engine: str = "vllm"
     profile: str = "default"
+    lengths: str | None = None
     price_plan: str = "on-demand"
     provider: str = "median"
     numbers: Mapping[str, float] = field(default_factory=dict)
@@ -84,9 +86,12 @@ class Case:
         self.model = catalog.model(question.model)
         self.profile = catalog.profile(question.profile, question.gpu)
         self.points = dict(question.numbers)
-        self.labels: dict[str, Value] = {c.name: label(c, getattr(question, c.name), catalog) for c in _names()}
+        self.lengths = None if question.lengths is None else catalog.length_table(question.lengths)
+        self.labels: dict[str, Value] = {c.name: None for c in _names()} | {
+            c.name: label(c, name, catalog) for c, name in _named(question)
+        }
         self._look_up_price(catalog)
-        self._replica = OneReplica(self.row)
+        self._replica = OneReplica(self.row, self.lengths)
         self.facts = self._replica.facts
         solved = self._replica.solve(self.points)
         self.answer = solved.numbers
@@ -167,18 +172,26 @@ class Case:
             return None
         return self._one_number(self.point("osl_tokens"), self.question.measured_tpot_s or math.nan)
 
+    def prompt_nodes(self) -> tuple[Floats, Floats] | None:
+        """Weights and lengths of the prompt nodes of an empirical law, if there is one."""
+        return None if self.lengths is None else self._replica.prompt_nodes()
+
     def one_number_at(self, rate_rps: float, osl_tokens: float) -> dict[str, float]:
         """The operating point that the held ratio predicts at another rate or output length, memory unlimited."""
         row, points = self.held_ratio()
         return OneReplica(row).load({**points, "rate_rps": rate_rps, "osl_tokens": osl_tokens}).numbers
 
     def held_ratio(self) -> tuple[ReplicaRow, dict[str, float]]:
-        """The replica whose TPOT is the bandwidth floor times the measured ratio, and this point, memory unlimited."""
+        """The replica whose TPOT is the bandwidth floor times the measured ratio, and this point, memory unlimited.
+
+        It knows an empirical law by its moments, as people do who compute by hand.
+        """
         held = self.one_number or {}
         ratio = {"measured_over_floor_ratio": held.get("measured_over_floor_ratio", math.nan)}
         ttft = {"ttft_s": self.question.measured_ttft_s or 0.0}
         row = replace(self.row, fields={**self.row.fields, "kind": _RATIO_PROFILE, **ratio, **ttft})
-        return row, {**self.points, **_UNLIMITED}
+        told = {} if self.lengths is None else self.lengths.moments
+        return row, {**self.points, **told, **_UNLIMITED}
 
     def full_model_at(self, rate_rps: float) -> dict[str, float]:
         """The operating point that the full model predicts at another rate; NaN where it is unstable."""
@@ -213,12 +226,27 @@ class Case:
 
 def _replica_row(catalog: Catalog, asked: Question) -> ReplicaRow:
     """The replica asked for; all names that the catalogue does not know are told at once."""
-    refusals = ((column, str(getattr(asked, column.name))) for column in _names())
-    faults = [_fault(column, name, why) for column, name in refusals if (why := refusal(column, name, catalog))]
+    faults = [_fault(column, name, why) for column, name in _named(asked) if (why := refusal(column, name, catalog))]
+    faults += _length_faults(asked)
     if faults:
         raise CatalogError("\n".join(map(str, faults)))
     texts = {column.name: getattr(asked, column.name) for column in of_groups("replica") if column.is_text}
     return catalog.replica(Deployment(**texts, **{name: getattr(asked, name) for name in DEGREES}))
+
+
+def _length_faults(asked: Question) -> list[Fault]:
+    """Lengths are told once: by a law, or by their means."""
+    told = [name for name in MOMENTS if name in asked.numbers]
+    if asked.lengths is not None and told:
+        return [
+            Fault("command line", _flag(name), f"{asked.numbers[name]:g}", "nothing beside --lengths") for name in told
+        ]
+    return []
+
+
+def _named(asked: Question) -> list[tuple[Column, str]]:
+    """The names that a question gives."""
+    return [(column, name) for column in _names() if (name := getattr(asked, column.name)) is not None]
 
 
 def _names() -> tuple[Column, ...]:
@@ -226,4 +254,8 @@ def _names() -> tuple[Column, ...]:
 
 
 def _fault(column: Column, name: str, allowed: str) -> Fault:
-    return Fault("command line", f"--{column.name.replace('_', '-')}", repr(name), allowed)
+    return Fault("command line", _flag(column.name), repr(name), allowed)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

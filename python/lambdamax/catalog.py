@@ -12,6 +12,7 @@ from lambdamax.accelerators import Accelerator, read_accelerators
 from lambdamax.dtypes import KvDtype, WeightDtype, read_kv_dtypes, read_weight_dtypes
 from lambdamax.engines import Engine, read_engines
 from lambdamax.facts import DATA, Row, checksum, read_rows, unknown
+from lambdamax.lengths import LengthTable, read_lengths, shipped_lengths, shipped_table
 from lambdamax.models import Model, catalogue_model
 from lambdamax.overlay import NOTHING, read_overlay
 from lambdamax.prices import MEDIAN, PLANS, Book, Price, laid_over, median_price, read_prices
@@ -63,6 +64,11 @@ class Catalog:
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, without `default`."""
         return tuple(sorted({*shipped_profiles(), *self._own.profiles}))
+
+    @cached_property
+    def lengths(self) -> tuple[str, ...]:
+        """Names of the empirical laws of lengths."""
+        return shipped_lengths()
 
     @cached_property
     def plans(self) -> tuple[str, ...]:
@@ -122,6 +128,13 @@ class Catalog:
         accelerator = self.accelerator(gpu)
         name = accelerator.default_profile if name_or_path == DEFAULT_PROFILE else name_or_path
         return self._cached(self._profiles, name, self._read_profile)
+
+    def length_table(self, name_or_path: str) -> LengthTable:
+        """The empirical law of lengths by name, or the one in the CSV file at a path.
+
+        Raises CatalogError if the file cannot be read.
+        """
+        return self._cached(self._length_tables, name_or_path, self._read_lengths)
 
     def replica(self, at: Deployment) -> ReplicaRow:
         """The engine's row for a deployment.
@@ -183,6 +196,10 @@ class Catalog:
     def _profiles(self) -> dict[_Stamp, Profile]:
         return {}
 
+    @cached_property
+    def _length_tables(self) -> dict[_Stamp, LengthTable]:
+        return {}
+
     def _read_model(self, name_or_path: str) -> Model:
         own = self._own.models.get(self._own.hub_ids.get(name_or_path, name_or_path))
         if own is not None:
@@ -202,6 +219,13 @@ class Catalog:
         if not _is_path(name_or_path, ".toml"):
             raise unknown("profile", name_or_path, (DEFAULT_PROFILE, *self.profiles))
         return read_profile(Path(name_or_path))
+
+    def _read_lengths(self, name_or_path: str) -> LengthTable:
+        if name_or_path in self.lengths:
+            return shipped_table(name_or_path)
+        if not _is_path(name_or_path, ".csv"):
+            raise unknown("lengths", name_or_path, self.lengths)
+        return read_lengths(Path(name_or_path))
 
     @staticmethod
     def _cached(found: dict[_Stamp, T], name: str, read: Callable[[str], T]) -> T:

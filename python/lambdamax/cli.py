@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from lambdamax import columns
 from lambdamax.exceptions import LambdamaxError
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from lambdamax.listing import Listing
 
 _INTERRUPTED: Final = 130
-_NO_LENGTHS: Final = "--isl and --osl are needed where no --trace tells the lengths"
+_NO_LENGTHS: Final = "give --isl and --osl, or --lengths"
+_NO_LENGTHS_NOR_TRACE: Final = f"{_NO_LENGTHS}, or a --trace that has them"
 _SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
 _json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 _CATALOG: Final[dict[str, Any]] = {
@@ -110,9 +112,7 @@ def _billions(flag: str, help: str) -> Callable[[Any], Any]:
     return click.option(flag, metavar="X", type=click.FloatRange(0, 1e6, min_open=True), help=help)
 
 
-def _options(
-    *names: str, required: tuple[str, ...] = ("model", "gpu", "isl_tokens", "osl_tokens")
-) -> Callable[[Any], Any]:
+def _options(*names: str, required: tuple[str, ...] = ("model", "gpu")) -> Callable[[Any], Any]:
     def add(command: Any) -> Any:
         for name in reversed(names):
             command = _option(name, required=name in required)(command)
@@ -222,6 +222,7 @@ def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: 
     from lambdamax.explain import explain as answer
 
     more = Further.taken(given)
+    _refuse_unless(_has_lengths(given), _NO_LENGTHS)
     question = _question(given)
     if startup_log is not None:
         _refuse_unless(given["kv_cache_tokens"] is None, "give --startup-log or --kv-cache-tokens, not both")
@@ -302,7 +303,7 @@ def simulate(
     from lambdamax.simulate import read_trace
     from lambdamax.simulate import simulate as run
 
-    _refuse_unless(trace is not None or None not in (given["isl_tokens"], given["osl_tokens"]), _NO_LENGTHS)
+    _refuse_unless(trace is not None or _has_lengths(given), _NO_LENGTHS_NOR_TRACE)
     closed = arrivals.startswith("closed:")
     question = _question({**given, "think_time_s": 0.0 if closed else given["think_time_s"]})
     question = replace(question, think_time_s=given["think_time_s"] or 0.0)
@@ -325,6 +326,19 @@ def simulate(
     print_simulation(found, _console())
 
 
+def _has_lengths(given: dict[str, Any]) -> bool:
+    return given["lengths"] is not None or None not in (given["isl_tokens"], given["osl_tokens"])
+
+
+def _without_silent_moments(given: dict[str, Any]) -> dict[str, Any]:
+    """What was given, without the CVs that a law of lengths tells and nobody asked for."""
+    if given["lengths"] is None:
+        return given
+    source = click.get_current_context().get_parameter_source
+    silent = [name for name in columns.MOMENTS if source(name) is ParameterSource.DEFAULT]
+    return {name: value for name, value in given.items() if name not in silent}
+
+
 def _question(given: dict[str, Any]) -> Question:
     """The question that the options ask. Raises UsageError where they do not go together."""
     from lambdamax.case import Question
@@ -337,6 +351,7 @@ def _question(given: dict[str, Any]) -> Question:
     _refuse_unless(measured.count(None) != 1, "--measured-ttft-s and --measured-tpot-s go together")
     loaded = given["rate_rps"] is not None or given["concurrency"] is not None
     _refuse_unless(None in measured or loaded, "what was measured needs its load: --rate or --concurrency")
+    given = _without_silent_moments(given)
     own = {field.name for field in fields(Question)}
     numbers = {name: value for name, value in given.items() if name not in own and value is not None}
     return Question(

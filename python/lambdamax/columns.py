@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 INPUT_GROUPS: Final = ("replica", "workload", "scheduler", "slo", "price")
+# What an empirical law of lengths tells, and nobody else beside it.
+MOMENTS: Final = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")
 POINT_GROUPS: Final = (*INPUT_GROUPS, "answer", "operating", "money")
 _WHOLE_TYPES: Final = frozenset({"u16", "u32"})
 _WHOLE_UNITS: Final = frozenset({"tokens", "requests"})

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lambdamax import _engine
+from lambdamax.lengths import LengthTable
 from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
@@ -21,6 +22,7 @@ _NULL: Final = 255
 SIM_STATUSES: Final = _engine.SIM_STATUSES
 _PRICE: Final = "usd_per_accelerator_hour"
 _CODES: Final = ("status", "binding_limit", "next_limit")
+_LENGTHS: Final = "lengths"
 _OF_REQUESTS: Final = "request_"
 
 
@@ -64,16 +66,16 @@ class ReplicaTable:
 
 
 class Replicas:
-    """A table of replicas, checked and compiled once; points name a replica by its place in the table."""
+    """A table of replicas, checked and compiled once; points name a replica, and an empirical law, by its place."""
 
-    def __init__(self, table: ReplicaTable) -> None:
-        """Compile `table`."""
-        self._compiled = _engine.Replicas(table.fields, table.blocks)
+    def __init__(self, table: ReplicaTable, lengths: Sequence[LengthTable] = ()) -> None:
+        """Compile `table`, and the laws that `lengths` of a point refers to."""
+        self._compiled = _engine.Replicas(table.fields, table.blocks, list(map(_law, lengths)))
 
     @classmethod
-    def of(cls, rows: Sequence[ReplicaRow]) -> Self:
+    def of(cls, rows: Sequence[ReplicaRow], lengths: Sequence[LengthTable] = ()) -> Self:
         """The replicas of catalogue rows."""
-        return cls(ReplicaTable.of(rows))
+        return cls(ReplicaTable.of(rows), lengths)
 
     def facts(self) -> Arrays:
         """What follows from each replica alone."""
@@ -133,16 +135,19 @@ class Simulated:
 class OneReplica:
     """One replica and one point at a time: numbers by name in, an `Answer` out; an input left out has its default."""
 
-    def __init__(self, row: ReplicaRow) -> None:
-        """Compile a catalogue row."""
+    def __init__(self, row: ReplicaRow, lengths: LengthTable | None = None) -> None:
+        """Compile a catalogue row, and the law that every point has, if it is empirical."""
         table = ReplicaTable.of([row])
-        self._compiled = _engine.Replicas(table.fields, table.blocks)
+        laws = [] if lengths is None else [_law(lengths)]
+        self._compiled = _engine.Replicas(table.fields, table.blocks, laws)
+        self._own = {_LENGTHS: 0.0} if laws else {}
         self.facts = _first(self._compiled.facts())
 
     def solve(self, point: Mapping[str, float]) -> Answer:
         """The largest rate. `numbers` also holds every input, with what the engine filled in, as a grid of one does."""
         names = dict.fromkeys((*_engine.REPLICA_AXES, *_engine.PRICE_AXES))
         numbers = [name for name in _engine.POINT_FIELDS if name != _PRICE]
+        point = {**point, **self._own}
         axes = {**dict.fromkeys(names, 0.0), **{name: point.get(name, math.nan) for name in numbers}}
         arrays = list(_arrays(axes).items())
         price = np.array([point.get(_PRICE, math.nan)], dtype=np.float64)
@@ -152,7 +157,7 @@ class OneReplica:
     def load(self, point: Mapping[str, float]) -> Answer:
         """The operating point at `rate_rps`, or at `concurrency` and `think_time_s`, which are in `point`."""
         row = np.zeros(1, dtype=np.uint32)
-        return _answer(_engine.load(self._compiled, row, _arrays(point), 1), _engine.LOAD_STATUSES)
+        return _answer(_engine.load(self._compiled, row, _arrays({**point, **self._own}), 1), _engine.LOAD_STATUSES)
 
     def simulate(
         self, point: Mapping[str, float], control: Control, trace: Trace | None = None, threads: int = 0
@@ -160,14 +165,23 @@ class OneReplica:
         """A simulation under the load in `point`, or of a `trace`: arrivals [s], input tokens and output tokens."""
         row = np.zeros(1, dtype=np.uint32)
         columns = None if trace is None else tuple(np.array(values, dtype=np.float64) for values in trace)
-        found = _engine.simulate(self._compiled, row, _arrays(point), **control, trace=columns, threads=threads)
+        own = _arrays({**point, **self._own})
+        found = _engine.simulate(self._compiled, row, own, **control, trace=columns, threads=threads)
         status = SIM_STATUSES[int(found.pop("status")[0])]
         requests = {name: found.pop(name).tolist() for name in list(found) if name.startswith(_OF_REQUESTS)}
         return Simulated(status, _first(found), requests)
 
+    def prompt_nodes(self) -> tuple[Floats, Floats]:
+        """Weights and lengths of the prompt nodes of the empirical law (docs/model.md)."""
+        return self._compiled.prompt_nodes(0)
+
     def one_number(self, **inputs: float) -> dict[str, float]:
         """The chain that holds one measured/floor ratio and prefill for free; inputs as the engine names them."""
         return _engine.one_number(self._compiled, 0, **inputs)
+
+
+def _law(table: LengthTable) -> tuple[Floats, Floats, Floats]:
+    return _floats(table.isl_tokens), _floats(table.osl_tokens), _floats(table.weight)
 
 
 def _floats(values: Iterable[float]) -> Floats:

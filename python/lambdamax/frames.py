@@ -15,26 +15,32 @@ from lambdamax import columns, names
 from lambdamax.catalog import Catalog
 from lambdamax.columns import Column
 from lambdamax.exceptions import Fault, FrameError
+from lambdamax.lengths import LengthTable
 from lambdamax.replicas import DEGREES, Deployment, ReplicaRow
 from lambdamax.spec import GIVEN
 
 REPLICA_COLUMNS: Final = tuple(column.name for column in columns.of_groups("replica"))
-REQUIRED: Final = ("model", "gpu", "isl_tokens", "osl_tokens")
+REQUIRED: Final = ("model", "gpu")
+LENGTHS: Final = "lengths"
+MEANS: Final = ("isl_tokens", "osl_tokens")
 _PRICE_KEYS: Final = ("gpu", "price_plan", "provider")
 _PRICE: Final = "usd_per_accelerator_hour"
 _FILE: Final = "frame"
+# Moments of a law agree to this share: sums may be taken in another order.
+_SAME: Final = 1e-9
 
 
 @dataclass(frozen=True)
 class Points:
     """Checked points: the `frame` as given, its distinct replicas as `rows`, each point's place in them as `replica`,
-    and the numeric inputs as arrays, NaN where not given.
+    the numeric inputs as arrays, NaN where not given, and the empirical laws, of which `numbers` has the places.
     """
 
     frame: pl.DataFrame
     rows: list[ReplicaRow]
     replica: NDArray[np.uint32]
     numbers: dict[str, NDArray[np.float64]]
+    lengths: list[LengthTable]
 
 
 def points(frame: pl.DataFrame | pl.LazyFrame, catalog: Catalog) -> Points:
@@ -57,13 +63,15 @@ def price(catalog: Catalog, gpu: str, plan: str, provider: str) -> float:
 
 def _points(frame: pl.DataFrame, known: tuple[Column, ...], faults: list[Fault], catalog: Catalog) -> Points:
     faults += [*_column_faults(frame, known), *_value_faults(frame, known, catalog)]
+    faults += [] if faults else _length_faults(frame, catalog)
     if faults:
         raise FrameError(tuple(faults))
     texts = frame.select(_text(frame, column) for column in known if column.is_text)
     rows, replica = _replicas(texts.with_columns(_degree(frame, name) for name in DEGREES), catalog)
     numbers = {column.name: _floats(frame[column.name]) for column in known if _has_number(frame, column)}
     numbers[_PRICE] = _prices(texts, numbers.get(_PRICE), catalog)
-    return Points(frame, rows, replica, numbers)
+    lengths, numbers[LENGTHS] = _lengths(texts[LENGTHS], catalog)
+    return Points(frame, rows, replica, numbers, lengths)
 
 
 def _collected(frame: pl.DataFrame | pl.LazyFrame) -> pl.DataFrame:
@@ -79,7 +87,7 @@ def _column_faults(frame: pl.DataFrame, known: tuple[Column, ...]) -> Iterator[F
     for name in frame.columns:
         if name not in allowed:
             yield Fault(_FILE, name, "an unknown column", f"the columns {', '.join(allowed)}")
-    for name in REQUIRED:
+    for name in REQUIRED if LENGTHS in frame.columns else (*REQUIRED, *MEANS):
         if name not in frame.columns:
             yield Fault(_FILE, name, "nothing", f"{columns.column(name).meaning} (required)")
 
@@ -130,6 +138,31 @@ def _null_fault(column: Column, missing: pl.Series) -> Iterator[Fault]:
         yield _fault(column, missing, "null", "a value in every row")
 
 
+def _length_faults(frame: pl.DataFrame, catalog: Catalog) -> Iterator[Fault]:
+    """Lengths are told by their means or by a law, in every row; moments beside a law must be its own."""
+    told = frame[LENGTHS].is_not_null() if LENGTHS in frame.columns else pl.repeat(False, frame.height, eager=True)
+    for column in map(columns.column, columns.MOMENTS):
+        given = pl.Series(_floats(frame[column.name]), nan_to_null=True) if column.name in frame.columns else None
+        if given is None:
+            given = pl.repeat(None, frame.height, dtype=pl.Float64, eager=True)
+        if column.name in MEANS and (missing := given.is_null() & ~told).any():
+            yield _fault(column, missing, "null", f"a value in every row without {LENGTHS}")
+        if (refused := given.is_not_null() & told & ~_is_of_law(frame, column, given, catalog)).any():
+            yield _fault(
+                column, refused, f"{given.filter(refused)[0]:.15g}", f"null, or the law's own, beside {LENGTHS}"
+            )
+
+
+def _is_of_law(frame: pl.DataFrame, column: Column, given: pl.Series, catalog: Catalog) -> pl.Series:
+    """Whether a moment is that of the row's law, as in rows that were solved before."""
+    if LENGTHS not in frame.columns:
+        return pl.repeat(False, frame.height, eager=True)
+    laws = frame[LENGTHS].cast(pl.String)
+    own = {name: catalog.length_table(name).moments[column.name] for name in laws.unique().drop_nulls()}
+    expected = laws.replace_strict(own, default=None, return_dtype=pl.Float64)
+    return ((given - expected).abs() <= _SAME * expected.abs()).fill_null(value=False)
+
+
 def _fault(column: Column, refused: pl.Series, value: str, allowed: str) -> Fault:
     """The first refused row, and how many others there are."""
     others = int(refused.sum()) - 1
@@ -146,7 +179,7 @@ def _is_given(column: Column, name: str) -> bool:
 
 def _text(frame: pl.DataFrame, column: Column) -> pl.Expr:
     found = pl.col(column.name).cast(pl.String) if column.name in frame.columns else pl.lit(None, pl.String)
-    return found.fill_null(column.default).alias(column.name)
+    return (found.fill_null(column.default) if column.default else found).alias(column.name)
 
 
 def _degree(frame: pl.DataFrame, name: str) -> pl.Series:
@@ -158,6 +191,13 @@ def _degree(frame: pl.DataFrame, name: str) -> pl.Series:
 def _replicas(texts: pl.DataFrame, catalog: Catalog) -> tuple[list[ReplicaRow], NDArray[np.uint32]]:
     keys, place = _distinct(texts.select(REPLICA_COLUMNS))
     return [catalog.replica(Deployment(**key)) for key in keys.iter_rows(named=True)], place
+
+
+def _lengths(names: pl.Series, catalog: Catalog) -> tuple[list[LengthTable], NDArray[np.float64]]:
+    """The laws that rows name, and each row's place among them, NaN where it names none."""
+    known = names.unique(maintain_order=True).drop_nulls().to_list()
+    places = names.replace_strict(known, range(len(known)), default=None, return_dtype=pl.Float64)
+    return [catalog.length_table(name) for name in known], _floats(places)
 
 
 def _prices(texts: pl.DataFrame, given: NDArray[np.float64] | None, catalog: Catalog) -> NDArray[np.float64]:

@@ -18,7 +18,8 @@ from lambdamax import columns, frames, names
 from lambdamax.catalog import Catalog
 from lambdamax.columns import Column
 from lambdamax.engine import Arrays, Floats, Replicas, ReplicaTable
-from lambdamax.frames import REPLICA_COLUMNS
+from lambdamax.frames import LENGTHS, REPLICA_COLUMNS
+from lambdamax.lengths import LengthTable
 from lambdamax.replicas import Deployment
 from lambdamax.series import DTYPES, coded, series
 from lambdamax.spec import Spec
@@ -33,13 +34,15 @@ class Grid:
     """The product of `axes`, slowest first, with what the catalogue says about it.
 
     `replicas` has one entry for each combination of the replica axes. `prices` [USD/h] is indexed by gpu, price_plan
-    and provider (or the price that was given), NaN where there is none. `categories` are the names that a text column
+    and provider (or the price that was given), NaN where there is none. `lengths` are the laws of that axis, if there is
+    one. `categories` are the names that a text column
     may hold. `reasons` says of each replica why it is not supported. A grid is an index: no row exists before `solve`.
     """
 
     axes: Mapping[str, tuple[str | float, ...]]
     replicas: ReplicaTable
     prices: Floats
+    lengths: tuple[LengthTable, ...]
     categories: Mapping[str, tuple[str, ...]]
     reasons: tuple[str | None, ...]
 
@@ -50,9 +53,11 @@ class Grid:
         rows = [catalog.replica(at) for at in _deployments(axes)]
         labels = {name: _labels(columns.column(name), values, catalog) for name, values in axes.items()}
         texts = [column for column in columns.point_columns() if column.is_text]
-        categories = {column.name: column.values or labels[column.name] for column in texts}
+        unused = {LENGTHS: catalog.lengths}
+        categories = {column.name: column.values or (unused | labels)[column.name] for column in texts}
+        laws = tuple(map(catalog.length_table, map(str, axes.get(LENGTHS, ()))))
         reasons = tuple(row.unsupported for row in rows)
-        return cls(labels, ReplicaTable.of(rows), _price_table(axes, catalog), categories, reasons)
+        return cls(labels, ReplicaTable.of(rows), _price_table(axes, catalog), laws, categories, reasons)
 
     @property
     def points(self) -> int:
@@ -95,11 +100,12 @@ class Grid:
         replicas = self.replicas.only(chosen)
         reasons = tuple(self.reasons[place] for place in chosen)
         prices = self.prices[np.ix_(*(picks[name] for name in _offer_axes(self.axes)))]
-        return replace(self, axes=axes, replicas=replicas, prices=prices, reasons=reasons)
+        laws = tuple(self.lengths[place] for place in picks.get(LENGTHS, ()))
+        return replace(self, axes=axes, replicas=replicas, prices=prices, lengths=laws, reasons=reasons)
 
     @cached_property
     def _compiled(self) -> Replicas:
-        return Replicas(self.replicas)
+        return Replicas(self.replicas, self.lengths)
 
     @cached_property
     def _arrays(self) -> list[tuple[str, Floats]]:
@@ -119,11 +125,11 @@ class Grid:
 
     def _column(self, column: Column, result: Arrays, height: int) -> pl.Series:
         given = column.name == "provider" and _GIVEN_PRICE in self.axes
-        if column.name in (*REPLICA_COLUMNS, *_PRICE_COLUMNS):
+        if column.name in (*REPLICA_COLUMNS, *_PRICE_COLUMNS) or (column.name == LENGTHS and self.lengths):
             if given or len(self.axes[column.name]) == 1:
                 return self.values(column.name).new_from_index(0, height)
-            return self._decoded(column, result[column.name])
-        if column.name in result:
+            return self._decoded(column, result[column.name].astype(np.intp, copy=False))
+        if column.name in result and not column.name == LENGTHS:
             return series(column, result[column.name], column.values)
         return pl.Series(column.name, [None], dtype=self._dtype(column)).new_from_index(0, height)
 
@@ -164,4 +170,6 @@ def _price_table(axes: Mapping[str, tuple[Any, ...]], catalog: Catalog) -> Float
 
 
 def _axis_array(column: Column, values: Sequence[Any]) -> Floats:
+    if column.name == LENGTHS:
+        return np.arange(len(values), dtype=np.float64)
     return np.zeros(len(values)) if column.is_text else np.array(values, dtype=np.float64)

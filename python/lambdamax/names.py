@@ -12,8 +12,12 @@ from lambdamax.columns import Column
 from lambdamax.exceptions import CatalogError, UnknownName
 
 _LISTED: Final = 12
-_ENDINGS: Final = {"model": ".json", "profile": ".toml"}
-_FILES: Final = {"model": ", or the path of a config.json", "profile": ", or the path of a .toml"}
+_ENDINGS: Final = {"model": ".json", "profile": ".toml", "lengths": ".csv"}
+_FILES: Final = {
+    "model": ", or the path of a config.json",
+    "profile": ", or the path of a .toml",
+    "lengths": ", or the path of a .csv",
+}
 
 
 def is_path(column: Column, name: str, folder: Path = Path()) -> bool:
@@ -62,6 +66,7 @@ def known(column: Column, catalog: Catalog) -> tuple[str, ...]:
         "kv_dtype": lambda: catalog.kv_dtypes,
         "engine": lambda: catalog.engines,
         "profile": lambda: ("default", *catalog.profiles),
+        "lengths": lambda: catalog.lengths,
         "price_plan": lambda: catalog.plans,
         "provider": lambda: ("median", *catalog.providers),
     }
@@ -71,4 +76,5 @@ def known(column: Column, catalog: Catalog) -> tuple[str, ...]:
 _LOOKUPS: Final[dict[str, Callable[[Catalog, str], object]]] = {
     "model": lambda catalog, name: catalog.model(name),
     "profile": lambda catalog, name: catalog.profile(name, catalog.accelerators[0]),
+    "lengths": lambda catalog, name: catalog.length_table(name),
 }

@@ -11,6 +11,7 @@ import numpy as np
 from lambdamax.case import Case
 from lambdamax.engine import Floats, Replicas
 from lambdamax.exceptions import Fault, QuestionError
+from lambdamax.lengths import LengthTable
 from lambdamax.replicas import ReplicaRow
 from lambdamax.verdict import sustainable_rate_rps
 
@@ -23,10 +24,13 @@ _HAIR: Final = 1e-12
 class Operating:
     """What a replica does at any rate up to `limit_rps`, the largest that it can sustain."""
 
-    def __init__(self, row: ReplicaRow, point: Mapping[str, float], limit_rps: float) -> None:
-        """Compile `row`; `point` holds the inputs by name."""
-        self._replicas = Replicas.of([row])
-        self._point = dict(point)
+    def __init__(
+        self, row: ReplicaRow, point: Mapping[str, float], limit_rps: float, lengths: LengthTable | None = None
+    ) -> None:
+        """Compile `row`; `point` holds the inputs by name, without those that a law of `lengths` tells."""
+        laws = [] if lengths is None else [lengths]
+        self._replicas = Replicas.of([row], laws)
+        self._point = {**point, "lengths": 0.0} if laws else dict(point)
         self.limit_rps = limit_rps * (1 - _HAIR)
 
     @classmethod
@@ -36,7 +40,7 @@ class Operating:
         if not limit > 0:
             told = "a point with an operating point; `lambdamax explain` says what stands in the way"
             raise QuestionError((Fault("explain", "status", case.status, told),))
-        return cls(case.row, case.points, limit)
+        return cls(case.row, case.points, limit, case.lengths)
 
     @classmethod
     def of_one_number(cls, case: Case) -> Self | None:

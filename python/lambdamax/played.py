@@ -75,7 +75,7 @@ def play(case: Case, phases: Sequence[Phase], seed: int = 0) -> tuple[Played, ..
 def _run(case: Case, phases: Sequence[Phase], seed: int) -> Played:
     draws = random.Random(seed)
     arrivals, reached = (np.array(times) for times in zip(*_arrivals(phases, draws), strict=True))
-    lengths = [_lengths(case, draws, name, reached.size) for name in ("isl", "osl")]
+    lengths = _pairs(case, draws, reached.size)
     trace: Trace = (reached.tolist(), lengths[0], lengths[1])
     found = case.simulate({}, Control(requests=reached.size, precision=0.0, replications=1, seed=seed), trace)
     if found.status not in _PLAYED:
@@ -106,6 +106,12 @@ def _until_serving(phases: Sequence[Phase]) -> Iterator[Phase]:
 
 def _gap(rate_rps: float, draws: random.Random) -> float:
     return draws.expovariate(rate_rps) if rate_rps > 0 else math.inf
+
+
+def _pairs(case: Case, draws: random.Random, count: int) -> tuple[list[float], list[float]]:
+    if case.lengths is not None:
+        return case.lengths.drawn(count, draws)
+    return _lengths(case, draws, "isl", count), _lengths(case, draws, "osl", count)
 
 
 def _lengths(case: Case, draws: random.Random, name: str, count: int) -> list[float]:

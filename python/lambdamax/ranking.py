@@ -143,8 +143,9 @@ def _refused(row: Row) -> str:
 
 
 def _said(row: Row, names: list[str], short: bool = False) -> Iterator[str]:
+    told = columns.MOMENTS if "lengths" in names and row["lengths"] is not None else ()
     for name in names:
-        if row[name] is not None:
+        if row[name] is not None and name not in told:
             yield _value(columns.column(name), row[name], short)
 
 
@@ -160,6 +161,7 @@ def _value(column: Column, value: Any, short: bool) -> str:
 _LABELS: Final = {
     "weight_dtype": "weights",
     "kv_dtype": "KV",
+    "lengths": "lengths",
     "tp": "TP",
     "pp": "PP",
     "dp": "DP",

@@ -100,10 +100,13 @@ def _header(found: Explanation) -> Iterator[str]:
 
 
 def _workload(found: Explanation) -> Iterator[str]:
+    table = found.columns["lengths"]
+    if table is not None:
+        yield f"lengths as in {table}"
     for name, words in (("isl", "tokens in"), ("osl", "out")):
         spread = _value(found, f"{name}_cv")
-        law = f" (lognormal, CV {number(spread)})" if spread else ""
-        yield f"{number(_value(found, f'{name}_tokens'), 9)} {words}{law}"
+        law = f" ({'' if table else 'lognormal, '}CV {number(spread)})" if spread else ""
+        yield f"{number(_value(found, f'{name}_tokens'), 4 if table else 9)} {words}{law}"
     if share := _value(found, "prefix_hit_share"):
         prefix = _value(found, "prefix_tokens")
         yield f"{quantity(share, 'share')} of " + (

@@ -138,10 +138,15 @@ def _asked(question: Question, clients: int | None, trace: Trace | None, replaye
         if question.rate_rps is not None or question.concurrency is not None:
             _refuse("simulate", "arrivals", f"closed:{clients}", "one load: a rate, a concurrency, or closed:N")
         question = replace(question, concurrency=float(clients))
+    if trace is not None and question.lengths is not None:
+        _refuse("simulate", "lengths", question.lengths, "a trace or lengths, not both")
     if trace is not None:
         question = replace(question, numbers={**question.numbers, **_moments(trace)})
-    if missing := [name for name in _LENGTHS if name not in question.numbers]:
-        _refuse("simulate", ", ".join(missing), "not given", "lengths, or a trace that has them")
+    missing = [name for name in _LENGTHS if name not in question.numbers]
+    if missing and question.lengths is None:
+        _refuse(
+            "simulate", ", ".join(missing), "not given", "isl_tokens and osl_tokens, lengths, or a trace that has them"
+        )
     if trace is not None and replayed:
         question = replace(question, rate_rps=_mean_rate(trace))
     return question

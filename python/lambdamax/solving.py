@@ -18,8 +18,8 @@ from lambdamax.series import series
 def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Catalog | None = None) -> pl.DataFrame:
     """Solve every row of `frame`, a point: its columns, in its order, with the answers appended.
 
-    The columns are inputs of the dictionary, in its units (SI, USD/h). `model`, `gpu`, `isl_tokens` and `osl_tokens`
-    are required in every row; any other takes its default where it is missing or null. The answers are the dictionary's
+    The columns are inputs of the dictionary, in its units (SI, USD/h). `model` and `gpu` are
+    required in every row, and `isl_tokens` and `osl_tokens` or `lengths`; any other takes its default where it is missing or null. The answers are the dictionary's
     groups answer, operating and money; where a point has none they are null and `status` says why: a point that cannot
     be solved raises nothing. `threads` 0 uses every core; answers do not depend on it. A LazyFrame is collected first.
 
@@ -27,7 +27,7 @@ def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Cata
     values that are not allowed, the first of them with its row and how many more rows there are.
     """
     points = frames.points(frame, catalog or load_catalog())
-    result = Replicas.of(points.rows).solve(points.replica, points.numbers, threads)
+    result = Replicas.of(points.rows, points.lengths).solve(points.replica, points.numbers, threads)
     return _with_answers(points, result, columns.of_groups("answer", "operating", "money"))
 
 
@@ -40,7 +40,7 @@ def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Catal
     what became of the load. Raises FrameError as `solve` does.
     """
     points = frames.loaded_points(frame, catalog or load_catalog())
-    result = Replicas.of(points.rows).load(points.replica, points.numbers, threads)
+    result = Replicas.of(points.rows, points.lengths).load(points.replica, points.numbers, threads)
     result["load_status"] = result.pop("status")
     return _with_answers(points, result, columns.of_groups("answer", "operating", "load"))
 

@@ -32,6 +32,7 @@ GIVEN: Final = "given"
 MAX_POINTS: Final = 2**53
 _PART_ROWS: Final = (1_024, 4_194_304)
 _LISTED_OFFERS: Final = 12
+_LEFT_OUT: Final = ()
 
 
 class _Table(BaseModel):
@@ -44,6 +45,8 @@ class _Table(BaseModel):
     @classmethod
     def _expand(cls, value: object, info: ValidationInfo) -> Values:
         column = _column_of(cls.group, info.field_name or "")
+        if column.name in columns.MOMENTS and _lengths_told(column, value, info):
+            return ()
         if column.is_text:
             return texts(column, value, *_Context.of(info))
         return numbers(column, value)
@@ -81,9 +84,11 @@ class Workload(_Table):
 
     group: ClassVar[str] = "workload"
 
-    isl_tokens: Numbers
+    lengths: Names = ()
+    """Empirical laws by catalogue name, or the paths of .csv files relative to the sweep file; in place of the next four."""
+    isl_tokens: Numbers = Field(default=_LEFT_OUT, validate_default=True)
     """Mean prompt lengths [tokens]."""
-    osl_tokens: Numbers
+    osl_tokens: Numbers = Field(default=_LEFT_OUT, validate_default=True)
     """Mean output lengths [tokens]."""
     isl_cv: Numbers = (0.0,)
     """Coefficients of variation of the prompt length."""
@@ -258,6 +263,16 @@ def _read_toml(path: Path) -> dict[str, Any]:
     raise SpecError((Fault(str(path), "", "", allowed),))
 
 
+def _lengths_told(column: Column, value: object, info: ValidationInfo) -> bool:
+    """Whether a law tells what a moment of the lengths is; lengths are told once, and at least once."""
+    told = bool(info.data.get("lengths", True))
+    if told and value != _LEFT_OUT:
+        refuse([Mistake("", show(value), "nothing beside lengths, which tell it")])
+    if not told and value == _LEFT_OUT:
+        refuse([Mistake("", "nothing", f"{allowed_axis(column)} (required, unless lengths are given)")])
+    return told
+
+
 def _column_of(group: str, field: str) -> Column:
     key = f"{group}.{field}"
     return next(column for column in columns.of_groups(group) if column.key == key)
@@ -276,6 +291,8 @@ def _values(parts: Mapping[str, Any], column: Column) -> Values:
     table, field = column.key.split(".")
     if column.is_text and table == "price" and parts["price"].usd_per_accelerator_hour:
         return (GIVEN,)
+    if column.name in columns.MOMENTS and parts[table].lengths:
+        return ()
     values: Values = getattr(parts[table], field)
     return values
 

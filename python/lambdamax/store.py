@@ -49,6 +49,7 @@ class Identity:
     catalog: str
     models: Mapping[str, str]
     profiles: Mapping[str, str]
+    lengths: Mapping[str, str]
     engine: str
     columns: str
     format: int = FORMAT
@@ -64,6 +65,7 @@ class Identity:
             part_rows=spec.output.part_rows,
             catalog=catalog.version,
             models={model.name: model.checksum for model in models},
+            lengths={table.name: table.checksum for table in map(catalog.length_table, spec.workload.lengths)},
             profiles={profile.name: profile.checksum for profile in profiles},
             engine=__version__,
             columns=columns.digest(),

@@ -1,5 +1,6 @@
 //! Where lengths meet spans: what attention costs and what KV a request keeps on a replica (docs/model.md sections 3 and 4).
 
+use crate::lengths::{EmpiricalLengths, LifeMeans};
 use crate::real::{LANES, Lanes, Real};
 use crate::replica::{BLOCK_TOKENS, Replica};
 use crate::step::SpanCosts;
@@ -107,7 +108,7 @@ impl Seen {
             shared_prefix: zero,
         };
         for (lane, replica) in replicas.iter().enumerate() {
-            let lives = Lives { prompts: workload.fine_prompts(lane), outputs: workload.outputs(lane) };
+            let lives = Lives::of(workload, lane);
             let token_bytes = replica.spans.token_bytes();
             for costs in replica.spans.as_slice() {
                 let life = Life::new(costs, workload, lane, &lives);
@@ -148,10 +149,17 @@ struct Life {
     held: f64,
 }
 
-/// Prompts and outputs of one lane, each as (weight, length).
-struct Lives {
-    prompts: Vec<(f64, f64)>,
-    outputs: Vec<(f64, f64)>,
+/// Prompts and outputs of one lane, each as (weight, length), or their joint law.
+enum Lives<'a> {
+    Apart { prompts: Vec<(f64, f64)>, outputs: Vec<(f64, f64)> },
+    Joint(&'a EmpiricalLengths),
+}
+
+impl<'a> Lives<'a> {
+    fn of(workload: &'a Workload, lane: usize) -> Self {
+        let apart = || Self::Apart { prompts: workload.fine_prompts(lane), outputs: workload.outputs(lane) };
+        workload.law(lane).map_or_else(apart, Self::Joint)
+    }
 }
 
 impl Life {
@@ -161,9 +169,16 @@ impl Life {
             let held = context - workload.mean_shared.0[lane];
             return Self { decoding: context, request: workload.request_context.0[lane], held };
         }
+        let (prompts, outputs) = match lives {
+            Lives::Apart { prompts, outputs } => (prompts, outputs),
+            Lives::Joint(law) => {
+                let LifeMeans { decoding, request } = law.lives(&costs.span);
+                return Self { decoding, request, held: decoding };
+            }
+        };
         let (mut decoding, mut request) = (0.0, 0.0);
-        for &(of_prompts, prompt) in &lives.prompts {
-            for &(of_outputs, output) in &lives.outputs {
+        for &(of_prompts, prompt) in prompts {
+            for &(of_outputs, output) in outputs {
                 let steps = output - 1.0;
                 let mean = of_prompts * of_outputs * costs.span.mean_attended(prompt, steps);
                 decoding += steps * mean;

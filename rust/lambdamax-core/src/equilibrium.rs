@@ -248,6 +248,7 @@ mod tests {
         let replica = Replica::read(&facts, &[block]).expect("facts are in range");
         let lanes = |value: f64| Lanes::from_fn(|i| value * (1.0 + i as f64 / 7.0));
         let lengths = Lengths {
+            laws: Default::default(),
             isl: lanes(1000.0),
             osl: lanes(200.0),
             isl_cv: Lanes::splat(0.7),
@@ -255,7 +256,7 @@ mod tests {
             prefix_tokens: Lanes::splat(128.0),
             prefix_hit_share: Lanes::splat(0.3),
         };
-        let curve = Curve::new(&[&replica; LANES], Workload::new(&lengths), Lanes::splat(2048.0));
+        let curve = Curve::new(&[&replica; LANES], Workload::new(lengths), Lanes::splat(2048.0));
         let at = lanes(30.0);
         let (wide, narrow) = (curve.at(at), curve.formula(at));
         for (a, b) in [(wide.ttft, narrow.ttft), (wide.kv, narrow.kv), (wide.rate, narrow.rate)] {

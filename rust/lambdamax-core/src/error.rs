@@ -63,6 +63,14 @@ pub enum CoreError {
         /// Rows of the replica table.
         len: usize,
     },
+    /// A row or an axis refers to an empirical law that does not exist.
+    #[error("lengths {place}: the table has {len}")]
+    Lengths {
+        /// The place it names.
+        place: f64,
+        /// Laws in the table.
+        len: usize,
+    },
     /// A grid with more points than can be counted, or a range outside of it.
     #[error("points {start}..{stop} of a grid of {len}")]
     Range {

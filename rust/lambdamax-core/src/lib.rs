@@ -1,7 +1,7 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
 //! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory`,
-//! `precision`, `accelerator` · `block` · `model`, `profile` · `step` · `replica` · `iteration` · `workload` · `attention` ·
+//! `precision`, `accelerator` · `block` · `model`, `profile` · `step` · `replica` · `iteration` · `lengths` · `workload` · `attention` ·
 //! `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
@@ -16,6 +16,7 @@ pub mod grid;
 pub mod intern;
 pub mod iteration;
 mod ledger;
+pub mod lengths;
 pub mod load;
 pub mod memory;
 pub mod model;

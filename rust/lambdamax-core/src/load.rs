@@ -147,7 +147,7 @@ pub fn solve_load(replicas: &[Replica], rows: &Stretch, group: &[usize], loads: 
         std::array::from_fn(|lane| rows.feasibility(of_lane[lane], row(lane), kv_pool.0[lane]));
     let slots = lanes_of(&of_lane, |r| r.slots);
     let loads = loads.shared(slots);
-    let curve = curve_of(&of_lane, |field, lane| rows.at(field, row(lane)));
+    let curve = curve_of(&of_lane, rows.lengths, |field, lane| rows.at(field, row(lane)));
     let chart = Chart::new(curve.among(loads.concurrency));
     let seats = Lanes::from_fn(|lane| rows.at(Input::Seats, row(lane)) / of_lane[lane].stages);
     let most = Sustained::new(&chart, kv_pool / slots, seats);

@@ -25,6 +25,8 @@ pub(crate) use columns;
 columns! {
     /// Numeric inputs of a point; NaN stands for "not given".
     Input, POINT_FIELDS, INPUTS:
+    /// Place in the table of empirical laws; the law then gives the means and CVs of the lengths.
+    Lengths = "lengths",
     Isl = "isl_tokens",
     Osl = "osl_tokens",
     IslCv = "isl_cv",

@@ -4,22 +4,35 @@
 //! a limit on the curve and the bound; the operating point on the curve and B. Each is solved once per block, in the lane
 //! of its curve.
 
+use std::sync::Arc;
+
 use crate::capacity::{BOUNDED, LIMITS, Limit, LimitRate, Verdict, invert};
 use crate::chart::Chart;
 use crate::equilibrium::Curve;
 use crate::intern::{Interner, mix};
 use crate::ledger::{Ledger, Spot, SpotView};
+use crate::lengths::EmpiricalLengths;
 use crate::points::{Input, NO_LIMIT, RATE_ANSWERS, Status};
 use crate::real::{LANES, Lanes, Real};
 use crate::replica::Replica;
 use crate::root::Root;
-use crate::table::{Cells, Stretch};
+use crate::table::{Cells, Stretch, law_at};
 use crate::tasks::{Found, NONE, Tasks};
 use crate::workload::{Lengths, Workload};
 
 /// Inputs that shape a curve, beside the replica.
-pub const CURVE_INPUTS: [Input; 7] =
-    [Input::Isl, Input::Osl, Input::IslCv, Input::OslCv, Input::PrefixTokens, Input::PrefixHitShare, Input::Budget];
+pub const CURVE_INPUTS: [Input; 8] = [
+    Input::Lengths,
+    Input::Isl,
+    Input::Osl,
+    Input::IslCv,
+    Input::OslCv,
+    Input::PrefixTokens,
+    Input::PrefixHitShare,
+    Input::Budget,
+];
+/// What makes a curve: the replica and its inputs.
+type CurveKey = [u64; 1 + CURVE_INPUTS.len()];
 /// Inputs that decide whether a row can be solved at all, beside those of its curve and its goals.
 const MEMORY_INPUTS: [Input; 5] =
     [Input::Seats, Input::MemoryUtilization, Input::MemoryBytes, Input::ReservedBytes, Input::KvCacheTokens];
@@ -95,7 +108,7 @@ impl Block<'_> {
         self.table.mark_changes(&CURVE_INPUTS, &mut new_curve);
         let mut changed = new_curve.clone();
         self.table.mark_changes(&MEMORY_INPUTS, &mut changed);
-        let mut curves: Interner<[u64; 8]> = Interner::new(self.table.len());
+        let mut curves: Interner<CurveKey> = Interner::new(self.table.len());
         let mut first = Vec::new();
         let mut known = Bounds { status: Status::Ok, kv_pool: f64::NAN, seats: f64::NAN };
         let mut number = NONE;
@@ -133,8 +146,8 @@ impl Block<'_> {
         }
     }
 
-    fn number_curve(&self, curves: &mut Interner<[u64; 8]>, row: usize) -> u32 {
-        let mut key = [u64::from(self.table.replica[row]); 8];
+    fn number_curve(&self, curves: &mut Interner<CurveKey>, row: usize) -> u32 {
+        let mut key: CurveKey = [u64::from(self.table.replica[row]); 1 + CURVE_INPUTS.len()];
         for (part, &field) in key[1..].iter_mut().zip(&CURVE_INPUTS) {
             *part = self.table.at(field, row).to_bits();
         }
@@ -147,7 +160,8 @@ impl Block<'_> {
             let row = |lane: usize| group[lane.min(group.len() - 1)];
             let replicas: [&Replica; LANES] =
                 std::array::from_fn(|lane| &self.replicas[self.table.replica[row(lane)] as usize]);
-            let chart = Chart::new(curve_of(&replicas, |field, lane| self.table.at(field, row(lane))));
+            let lengths = self.table.lengths;
+            let chart = Chart::new(curve_of(&replicas, lengths, |field, lane| self.table.at(field, row(lane))));
             let compute = LimitRate::compute(&chart);
             self.compute.extend((0..group.len()).map(|lane| Found::lane(&compute, lane)));
             self.idle_e2e.extend_from_slice(&chart.probes.0[0].e2e.value.0[..group.len()]);
@@ -285,9 +299,14 @@ impl Block<'_> {
 }
 
 /// The curves of eight rows, whose inputs `get(field, lane)` gives.
-pub fn curve_of(replicas: &[&Replica; LANES], get: impl Fn(Input, usize) -> f64) -> Curve {
+pub fn curve_of(
+    replicas: &[&Replica; LANES],
+    laws: &[Arc<EmpiricalLengths>],
+    get: impl Fn(Input, usize) -> f64,
+) -> Curve {
     let lanes = |field| Lanes::from_fn(|lane| get(field, lane));
     let lengths = Lengths {
+        laws: std::array::from_fn(|lane| law_at(laws, get(Input::Lengths, lane)).cloned()),
         isl: lanes(Input::Isl),
         osl: lanes(Input::Osl),
         isl_cv: lanes(Input::IslCv),
@@ -295,5 +314,5 @@ pub fn curve_of(replicas: &[&Replica; LANES], get: impl Fn(Input, usize) -> f64)
         prefix_tokens: lanes(Input::PrefixTokens),
         prefix_hit_share: lanes(Input::PrefixHitShare),
     };
-    Curve::new(replicas, Workload::new(&lengths), lanes(Input::Budget))
+    Curve::new(replicas, Workload::new(lengths), lanes(Input::Budget))
 }

@@ -1,15 +1,18 @@
 //! Rows → columns, in blocks and in parallel; the same bits for any number of threads and any place in the table.
 
+use std::sync::Arc;
+
 use rayon::prelude::*;
 
 use crate::error::CoreError;
 use crate::grid::Grid;
+use crate::lengths::EmpiricalLengths;
 use crate::load::{LOAD_FIELDS, LoadAnswers, Loads, solve_load};
 use crate::points::{INPUTS, Input, POINT_FIELDS};
 use crate::real::{LANES, Lanes};
 use crate::replica::Replica;
 use crate::solve::{CURVE_INPUTS, solve_block};
-use crate::table::{Cells, Rows, Stretch, blocks_of, fill_defaults};
+use crate::table::{Cells, Rows, Stretch, blocks_of, check_lengths, fill_defaults, fill_lengths};
 
 /// Rows solved by one task, where few of them share a curve: their charts stay in the cache.
 const BLOCK_ROWS: usize = 256;
@@ -66,6 +69,8 @@ pub fn solve_loads(replicas: &[Replica], rows: &Rows, loads: &[Vec<f64>; 3]) -> 
 pub struct GridSweep<'a> {
     /// Rows that the replica axes choose from.
     pub replicas: &'a [Replica],
+    /// Empirical laws that the axis of lengths refers to.
+    pub lengths: &'a [Arc<EmpiricalLengths>],
     /// The axes.
     pub grid: Grid,
     /// USD per accelerator and hour, [gpu][price_plan][provider]; NaN where there is none.
@@ -86,7 +91,12 @@ pub struct GridCells<'a> {
 
 impl<'a> GridSweep<'a> {
     /// Checks that the axes are known and that both tables have the sizes that the axes give.
-    pub fn new(replicas: &'a [Replica], grid: Grid, prices: &'a [f64]) -> Result<Self, CoreError> {
+    pub fn new(
+        replicas: &'a [Replica],
+        lengths: &'a [Arc<EmpiricalLengths>],
+        grid: Grid,
+        prices: &'a [f64],
+    ) -> Result<Self, CoreError> {
         let named = |names: &[&str]| -> Vec<usize> {
             (0..grid.axes().len()).filter(|&i| names.contains(&grid.axes()[i].name.as_str())).collect()
         };
@@ -107,8 +117,11 @@ impl<'a> GridSweep<'a> {
                 return Err(CoreError::Length { name: name.into(), found, expected });
             }
         }
+        if let Some(axis) = find(POINT_FIELDS[Input::Lengths as usize]) {
+            check_lengths(lengths, &grid.axes()[axis].values)?;
+        }
         let input_axes = POINT_FIELDS.iter().map(|name| find(name)).collect();
-        Ok(Self { replicas, grid, prices, replica_axes, price_axes, input_axes })
+        Ok(Self { replicas, lengths, grid, prices, replica_axes, price_axes, input_axes })
     }
 
     /// Index into a table laid out by some of the axes, for each row.
@@ -138,6 +151,7 @@ impl<'a> GridSweep<'a> {
         let price = self.table_index(&self.price_axes, start, rows);
         let cells = inputs[Input::Price as usize].iter_mut();
         cells.zip(price).for_each(|(cell, place)| *cell = self.prices[place as usize]);
+        fill_lengths(self.lengths, inputs);
         fill_defaults(self.replicas, &replica, inputs);
         replica
     }
@@ -171,7 +185,7 @@ impl<'a> GridSweep<'a> {
         blocks.for_each(|(block, (mut inputs, mut cells))| {
             let replica = self.fill_inputs(start + (block * block_rows) as u64, &mut inputs);
             let fields = inputs.each_ref().map(|column| &**column);
-            solve_block(self.replicas, &Stretch { replica: &replica, fields }, &mut cells);
+            solve_block(self.replicas, &Stretch { lengths: self.lengths, replica: &replica, fields }, &mut cells);
         });
         Ok(())
     }

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
+use std::sync::Arc;
+
 use crate::error::CoreError;
+use crate::lengths::EmpiricalLengths;
 use crate::points::{ANSWERS, INPUTS, Input, POINT_FIELDS, Status};
 use crate::replica::{BLOCK_TOKENS, Feasibility, Replica};
 
@@ -11,7 +14,9 @@ const DEFAULT_UTILIZATION_CAP: f64 = 0.9;
 
 /// Inputs of a table of rows, defaults filled in.
 #[derive(Clone, Debug, Default)]
-pub struct Rows {
+pub struct Rows<'a> {
+    /// Empirical laws that rows refer to.
+    lengths: &'a [Arc<EmpiricalLengths>],
     /// Index into the replica table.
     replica: Vec<u32>,
     /// One column for each `Input`.
@@ -21,6 +26,8 @@ pub struct Rows {
 /// Inputs of neighbouring rows, defaults filled in.
 #[derive(Clone, Copy, Debug)]
 pub struct Stretch<'a> {
+    /// Empirical laws that rows refer to.
+    pub lengths: &'a [Arc<EmpiricalLengths>],
     /// Index into the replica table.
     pub replica: &'a [u32],
     /// One column for each `Input`.
@@ -76,7 +83,36 @@ fn default_of(replica: &Replica, field: Input) -> f64 {
         Input::MemoryBytes => replica.memory_bytes,
         Input::UtilizationCap => DEFAULT_UTILIZATION_CAP,
         Input::PrefixHitShare | Input::ReservedBytes | Input::KvCacheTokens => f64::NAN,
-        Input::Isl | Input::Osl | Input::SloTtft | Input::SloTpot | Input::SloE2e | Input::Price => f64::NAN,
+        Input::Lengths | Input::Isl | Input::Osl => f64::NAN,
+        Input::SloTtft | Input::SloTpot | Input::SloE2e | Input::Price => f64::NAN,
+    }
+}
+
+/// The empirical law at a place of a table; none where there is no place.
+pub fn law_at(lengths: &[Arc<EmpiricalLengths>], place: f64) -> Option<&Arc<EmpiricalLengths>> {
+    if place.is_nan() { None } else { lengths.get(place as usize) }
+}
+
+/// Every place must be in the table, or NaN.
+pub fn check_lengths(lengths: &[Arc<EmpiricalLengths>], places: &[f64]) -> Result<(), CoreError> {
+    let inside = |place: f64| place.is_nan() || (place >= 0.0 && place.fract() == 0.0 && place < lengths.len() as f64);
+    match places.iter().find(|&&place| !inside(place)) {
+        Some(&place) => Err(CoreError::Lengths { place, len: lengths.len() }),
+        None => Ok(()),
+    }
+}
+
+/// Puts the means and CVs of the empirical laws where rows refer to one.
+pub fn fill_lengths(lengths: &[Arc<EmpiricalLengths>], fields: &mut [&mut [f64]; INPUTS]) {
+    let (before, rest) = fields.split_at_mut(Input::Isl as usize);
+    for (row, &place) in before[Input::Lengths as usize].iter().enumerate() {
+        if let Some(law) = law_at(lengths, place) {
+            let moments = [law.mean_prompt, law.mean_output, law.prompt_cv, law.output_cv];
+            let cells = [Input::Isl, Input::Osl, Input::IslCv, Input::OslCv];
+            for (cell, moment) in cells.into_iter().zip(moments) {
+                rest[cell as usize - Input::Isl as usize][row] = moment;
+            }
+        }
     }
 }
 
@@ -135,9 +171,14 @@ fn mark_changes<T>(changed: &mut [bool], column: &[T], bits: impl Fn(&T) -> u64)
     }
 }
 
-impl Rows {
-    /// Checks lengths and replica indices, and fills defaults. Columns follow `POINT_FIELDS`.
-    pub fn new(replicas: &[Replica], replica: Vec<u32>, mut fields: Vec<Vec<f64>>) -> Result<Self, CoreError> {
+impl<'a> Rows<'a> {
+    /// Checks the columns' length, replica indices and laws, and fills defaults. Columns follow `POINT_FIELDS`.
+    pub fn new(
+        replicas: &[Replica],
+        lengths: &'a [Arc<EmpiricalLengths>],
+        replica: Vec<u32>,
+        mut fields: Vec<Vec<f64>>,
+    ) -> Result<Self, CoreError> {
         let rows = replica.len();
         for (place, name) in POINT_FIELDS.iter().enumerate() {
             let found = fields.get(place).map_or(0, Vec::len);
@@ -149,10 +190,12 @@ impl Rows {
         if let Some(row) = replica.iter().position(|&index| index as usize >= len) {
             return Err(CoreError::Replica { row, index: replica[row] as usize, len });
         }
+        check_lengths(lengths, &fields[Input::Lengths as usize])?;
         let mut columns = fields.iter_mut();
         let mut slices = std::array::from_fn(|_| columns.next().map(Vec::as_mut_slice).unwrap_or_default());
+        fill_lengths(lengths, &mut slices);
         fill_defaults(replicas, &replica, &mut slices);
-        Ok(Self { replica, fields })
+        Ok(Self { lengths, replica, fields })
     }
 
     /// Number of rows.
@@ -168,7 +211,7 @@ impl Rows {
     /// Some of the rows.
     pub fn stretch(&self, start: usize, rows: usize) -> Stretch<'_> {
         let cut = |field: usize| &self.fields[field][start..start + rows];
-        Stretch { replica: &self.replica[start..start + rows], fields: std::array::from_fn(cut) }
+        Stretch { lengths: self.lengths, replica: &self.replica[start..start + rows], fields: std::array::from_fn(cut) }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Lengths, their moments, and prefix sharing, eight points side by side (docs/model.md section 4).
 
-use crate::real::{LaneMask, Lanes, Real};
+use std::sync::Arc;
+
+use crate::lengths::EmpiricalLengths;
+use crate::real::{LANES, LaneMask, Lanes, Real};
 use crate::replica::BLOCK_TOKENS;
 
 /// Nodes and weights/√π of the 16-point Gauss–Hermite rule (weight e^{−x²}); the rule is symmetric.
@@ -22,8 +25,10 @@ const FINE_NODES: usize = 129;
 const FINE_REACH: f64 = 8.0;
 
 /// Lengths and prefix sharing as a point gives them, one value a lane.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Lengths {
+    /// Empirical laws, in the lanes that have one; the means and CVs there are theirs.
+    pub laws: [Option<Arc<EmpiricalLengths>>; LANES],
     /// Mean prompt length E[i] [tokens].
     pub isl: Lanes,
     /// Mean output length E[o] [tokens], above 1.
@@ -77,6 +82,7 @@ pub struct Workload {
     pub shared_prefix: Lanes,
     prompt_cv: Lanes,
     output_cv: Lanes,
+    laws: [Option<Arc<EmpiricalLengths>>; LANES],
 }
 
 fn whole_blocks(tokens: Lanes) -> Lanes {
@@ -89,19 +95,21 @@ impl PromptNode {
     }
 }
 
-/// Nodes of one length: one if fixed, else those of a lognormal.
-struct LengthLaw {
+/// Nodes of one length: one if fixed, else those of a lognormal, or an empirical law's.
+struct LengthLaw<'a> {
+    empirical: [&'a [(f64, f64)]; LANES],
     fixed: LaneMask,
     mean: Lanes,
     log_mean: Lanes,
     log_scale: Lanes,
 }
 
-impl LengthLaw {
+impl<'a> LengthLaw<'a> {
     #[inline(always)]
-    fn new(mean: Lanes, cv: Lanes) -> Self {
+    fn new(mean: Lanes, cv: Lanes, empirical: [&'a [(f64, f64)]; LANES]) -> Self {
         let variance = (Lanes::splat(1.0) + cv * cv).ln();
         Self {
+            empirical,
             fixed: cv.at_most(Lanes::splat(0.0)),
             mean,
             log_mean: mean.ln() - variance * Lanes::splat(0.5),
@@ -111,11 +119,28 @@ impl LengthLaw {
 
     #[inline(always)]
     fn count(&self) -> usize {
-        if self.fixed.all() { 1 } else { VARYING }
+        let most = self.empirical.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
+        if self.fixed.all() { most.max(1) } else { most.max(VARYING) }
+    }
+
+    /// A node that a lane does not have is its first, without weight.
+    #[inline(always)]
+    fn node(&self, j: usize) -> (Lanes, Lanes) {
+        let (mut weight, mut length) = self.parametric_node(if j < VARYING { j } else { 0 });
+        if j >= VARYING {
+            weight = Lanes::splat(0.0);
+        }
+        for (lane, nodes) in self.empirical.iter().enumerate() {
+            if let Some(first) = nodes.first() {
+                let node = nodes.get(j).copied().unwrap_or((0.0, first.1));
+                (weight.0[lane], length.0[lane]) = node;
+            }
+        }
+        (weight, length)
     }
 
     #[inline(always)]
-    fn node(&self, j: usize) -> (Lanes, Lanes) {
+    fn parametric_node(&self, j: usize) -> (Lanes, Lanes) {
         let (x, weight) = HERMITE[j / 2];
         let x = if j.is_multiple_of(2) { x } else { -x };
         let length = (self.log_mean + self.log_scale * Lanes::splat(x)).exp();
@@ -129,7 +154,7 @@ impl LengthLaw {
 
 impl Workload {
     /// Moments and prompt nodes of eight points, with the widest vectors the machine has.
-    pub fn new(lengths: &Lengths) -> Self {
+    pub fn new(lengths: Lengths) -> Self {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: both features were detected on the line above.
@@ -140,17 +165,20 @@ impl Workload {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn with_fma(lengths: &Lengths) -> Self {
+    fn with_fma(lengths: Lengths) -> Self {
         Self::formula(lengths)
     }
 
     #[inline(always)]
-    fn formula(lengths: &Lengths) -> Self {
+    fn formula(lengths: Lengths) -> Self {
         let one = Lanes::splat(1.0);
         let half = Lanes::splat(0.5);
         let decode_tokens = lengths.osl - one;
         let second = lengths.osl * lengths.osl * (one + lengths.osl_cv * lengths.osl_cv) - lengths.osl;
-        let mean_context = lengths.isl + half * second / decode_tokens;
+        let mut mean_context = lengths.isl + half * second / decode_tokens;
+        for (lane, law) in lengths.laws.iter().enumerate() {
+            mean_context.0[lane] = law.as_ref().map_or(mean_context.0[lane], |law| law.mean_context);
+        }
         let mut workload = Self {
             nodes: Vec::new(),
             longest: Lanes::splat(0.0),
@@ -164,8 +192,10 @@ impl Workload {
             prompt_cv: lengths.isl_cv,
             output_cv: lengths.osl_cv,
             shared_prefix: Lanes::splat(0.0),
+            laws: [const { None }; LANES],
         };
-        workload.add_prompts(lengths);
+        workload.add_prompts(&lengths);
+        workload.laws = lengths.laws;
         workload
     }
 
@@ -187,12 +217,17 @@ impl Workload {
 
     /// (weight, length) of each class of outputs in one lane.
     pub fn outputs(&self, lane: usize) -> Vec<(f64, f64)> {
-        let law = LengthLaw::new(self.mean_output, self.output_cv);
+        let law = LengthLaw::new(self.mean_output, self.output_cv, [&[]; LANES]);
         let of_lane = |j| {
             let (weight, length): (Lanes, Lanes) = law.node(j);
             (weight.0[lane], length.0[lane])
         };
         (0..law.count()).map(of_lane).filter(|node| node.0 > 0.0).collect()
+    }
+
+    /// The empirical law of one lane, if it has one.
+    pub fn law(&self, lane: usize) -> Option<&EmpiricalLengths> {
+        self.laws[lane].as_deref()
     }
 
     /// The prompt classes in use.
@@ -203,7 +238,8 @@ impl Workload {
     #[inline(always)]
     fn add_prompts(&mut self, lengths: &Lengths) {
         let zero = Lanes::splat(0.0);
-        let law = LengthLaw::new(lengths.isl, lengths.isl_cv);
+        let nodes = |lane: usize| lengths.laws[lane].as_ref().map_or(&[][..], |law| law.nodes());
+        let law = LengthLaw::new(lengths.isl, lengths.isl_cv, std::array::from_fn(nodes));
         let common = zero.less(lengths.prefix_tokens);
         let split = Lanes::any(common);
         let prefix = whole_blocks(lengths.prefix_tokens);

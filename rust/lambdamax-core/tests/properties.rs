@@ -143,12 +143,12 @@ fn point() -> impl Strategy<Value = Point> {
     })
 }
 
-fn rows(replica: &Replica, points: &[Point]) -> Rows {
+fn rows(replica: &Replica, points: &[Point]) -> Rows<'static> {
     let mut fields = vec![vec![f64::NAN; points.len()]; INPUTS];
     for (row, point) in points.iter().enumerate() {
         point.iter().for_each(|&(input, value)| fields[input as usize][row] = value);
     }
-    Rows::new(std::slice::from_ref(replica), vec![0; points.len()], fields).expect("columns are in shape")
+    Rows::new(std::slice::from_ref(replica), &[], vec![0; points.len()], fields).expect("columns are in shape")
 }
 
 fn solve(replica: &Replica, points: &[Point]) -> Columns {

@@ -1,11 +1,14 @@
 //! Arrays and dicts ↔ the core's tables, and its errors → ValueError.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use lambdamax_core::block::{BLOCK_FIELDS, Block};
 use lambdamax_core::error::CoreError;
+use lambdamax_core::lengths::{EmpiricalLengths, Seen};
 use lambdamax_core::points::POINT_FIELDS;
 use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
+use lambdamax_core::span::Span;
 use lambdamax_core::table::Cells;
 use numpy::{Element, PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1, PyReadwriteArray2};
 use pyo3::exceptions::PyValueError;
@@ -93,6 +96,27 @@ pub fn replicas(columns: &Bound<'_, PyDict>, blocks: &Bound<'_, PyDict>) -> PyRe
         let layers = of_model.get(&rows.at("model", row).to_bits()).map_or(&[][..], Vec::as_slice);
         Replica::read(&|name| rows.at(name, row), layers)
     })
+}
+
+/// Prompt tokens, output tokens and weights of an empirical law, row by row.
+pub fn length_rows(columns: &[PyReadonlyArray1<'_, f64>; 3]) -> PyResult<Vec<(f64, f64, f64)>> {
+    let [prompt, output, weight] = [columns[0].as_slice()?, columns[1].as_slice()?, columns[2].as_slice()?];
+    check_length("osl_tokens", output.len(), prompt.len())?;
+    check_length("weight", weight.len(), prompt.len())?;
+    Ok(prompt.iter().zip(output).zip(weight).map(|((&prompt, &output), &weight)| (prompt, output, weight)).collect())
+}
+
+/// An empirical law, with what the spans of the replicas need of it.
+pub fn law(rows: &[(f64, f64, f64)], replicas: &[Replica]) -> PyResult<Arc<EmpiricalLengths>> {
+    let seen: Vec<Seen> = rows.iter().map(|&(prompt, output, weight)| Seen { prompt, output, weight }).collect();
+    let costs = replicas.iter().flat_map(|replica| replica.spans.as_slice());
+    let mut spans: Vec<Span> = Vec::new();
+    for span in costs.map(|costs| costs.span).filter(|span| !span.is_full()) {
+        if !spans.contains(&span) {
+            spans.push(span);
+        }
+    }
+    EmpiricalLengths::new(&seen, &spans).map(Arc::new).map_err(bad_call)
 }
 
 /// Runs on a pool of that many threads; 0 is the process's own pool.

@@ -8,15 +8,19 @@ use pyo3::prelude::*;
 /// Rust solvers behind lambdamax; see `lambdamax.engine` for the typed front.
 #[pymodule]
 mod _engine {
+    use std::sync::Arc;
+
     use lambdamax_core::block::BLOCK_FIELDS;
     use lambdamax_core::capacity::LIMIT_NAMES;
     use lambdamax_core::grid::{Axis, Grid};
+    use lambdamax_core::lengths::EmpiricalLengths;
     use lambdamax_core::load::{LOAD_FIELDS, LOAD_STATUS_NAMES};
     use lambdamax_core::one_number::{Measured, one_number as core_one_number};
     use lambdamax_core::points::{ANSWER_FIELDS, POINT_FIELDS, STATUS_NAMES};
     use lambdamax_core::replica::{REPLICA_FIELDS, Replica};
     use lambdamax_core::sweep::{GridCells, GridSweep, PRICE_AXES, REPLICA_AXES, solve_loads, solve_rows};
     use lambdamax_core::table::Rows;
+    use lambdamax_sim::lengths::Lengths as SimLengths;
     use lambdamax_sim::point::SIM_INPUTS;
     use lambdamax_sim::summary::SIM_FIELDS;
     use lambdamax_sim::verdict::SIM_STATUS_NAMES;
@@ -26,10 +30,13 @@ mod _engine {
     use pyo3::types::{PyDict, PyTuple};
 
     use crate::convert::{
-        CODES, Table, answer_cells, bad_call, codes, column, floats, on_threads, point_columns, put_columns, replicas,
-        take_columns,
+        CODES, Table, answer_cells, bad_call, codes, column, floats, law, length_rows, on_threads, point_columns,
+        put_columns, replicas, take_columns,
     };
-    use crate::simulation::{Control, Request, put_outcomes, trace_rows};
+    use crate::simulation::{Control, Request, drawn_lengths, put_outcomes, trace_rows};
+
+    /// Floats as Python sees them.
+    type Column<'py> = Bound<'py, PyArray1<f64>>;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -61,19 +68,31 @@ mod _engine {
         if cfg!(debug_assertions) { "debug" } else { "release" }
     }
 
-    /// A table of replicas: one row is one model on one accelerator with one tp, dtypes and profile.
+    /// A table of replicas (one row is one model on one accelerator with one tp, dtypes and profile), and the empirical laws of lengths
+    /// that points refer to by their place.
     #[pyclass(frozen)]
     struct Replicas {
         rows: Vec<Replica>,
+        lengths: Vec<Arc<EmpiricalLengths>>,
+        drawn: Vec<SimLengths>,
     }
 
     #[pymethods]
     impl Replicas {
-        /// Takes one float64 array for each name in REPLICA_FIELDS, and for each in BLOCK_FIELDS; raises ValueError naming row,
-        /// field and value.
+        /// Takes one float64 array for each name in REPLICA_FIELDS, and for each in BLOCK_FIELDS, and for each law its prompt tokens,
+        /// output tokens and weights; raises ValueError naming row, field and value.
         #[new]
-        fn new(columns: &Bound<'_, PyDict>, blocks: &Bound<'_, PyDict>) -> PyResult<Self> {
-            Ok(Self { rows: replicas(columns, blocks)? })
+        #[pyo3(signature = (columns, blocks, lengths = Vec::new()))]
+        fn new(
+            columns: &Bound<'_, PyDict>,
+            blocks: &Bound<'_, PyDict>,
+            lengths: Vec<[PyReadonlyArray1<'_, f64>; 3]>,
+        ) -> PyResult<Self> {
+            let rows = replicas(columns, blocks)?;
+            let tables = lengths.iter().map(length_rows).collect::<PyResult<Vec<_>>>()?;
+            let laws = tables.iter().map(|table| law(table, &rows)).collect::<PyResult<_>>()?;
+            let drawn = tables.iter().map(|table| drawn_lengths(table)).collect::<PyResult<_>>()?;
+            Ok(Self { rows, lengths: laws, drawn })
         }
 
         fn __len__(&self) -> usize {
@@ -103,6 +122,13 @@ mod _engine {
             }
             Ok(out)
         }
+
+        /// Weights and lengths of the prompt nodes of one empirical law.
+        fn prompt_nodes<'py>(&self, py: Python<'py>, place: usize) -> PyResult<(Column<'py>, Column<'py>)> {
+            let law = self.lengths.get(place).ok_or_else(|| PyIndexError::new_err(format!("lengths {place}")))?;
+            let (weights, lengths): (Vec<f64>, Vec<f64>) = law.nodes().iter().copied().unzip();
+            Ok((PyArray1::from_vec(py, weights), PyArray1::from_vec(py, lengths)))
+        }
     }
 
     /// Solves a table of points; `points` maps POINT_FIELDS to float64 arrays (missing ones take defaults).
@@ -118,7 +144,7 @@ mod _engine {
         let replica = replica.as_slice()?.to_vec();
         let fields = point_columns(points, replica.len(), &[])?;
         let table = &replicas.rows;
-        let rows = py.detach(|| Rows::new(table, replica, fields)).map_err(bad_call)?;
+        let rows = py.detach(|| Rows::new(table, &replicas.lengths, replica, fields)).map_err(bad_call)?;
         let answers = Table::new(py, ANSWER_FIELDS.iter().copied(), rows.len());
         let codes = Table::new(py, CODES, rows.len());
         let (mut floats, mut names) = (answers.cells(), codes.cells());
@@ -149,7 +175,7 @@ mod _engine {
         let grid = Grid::new(grid_axes).map_err(bad_call)?;
         let prices = prices.as_slice()?.to_vec();
         let table = &replicas.rows;
-        let sweep = GridSweep::new(table, grid, &prices).map_err(bad_call)?;
+        let sweep = GridSweep::new(table, &replicas.lengths, grid, &prices).map_err(bad_call)?;
         let rows = sweep.rows(start, stop).map_err(bad_call)?;
         let names = || sweep.grid.axes().iter().map(|axis| axis.name.as_str()).enumerate();
         let texts: Vec<(usize, &str)> = names().filter(|(_, name)| !POINT_FIELDS.contains(name)).collect();
@@ -192,7 +218,7 @@ mod _engine {
         let loads = [column(points, LOADS[0], len)?, column(points, LOADS[1], len)?, column(points, LOADS[2], len)?];
         let table = &replicas.rows;
         let columns = py.detach(|| {
-            let rows = Rows::new(table, replica, fields)?;
+            let rows = Rows::new(table, &replicas.lengths, replica, fields)?;
             Ok(on_threads(threads, || solve_loads(table, &rows, &loads)))
         });
         let columns = columns.map_err(bad_call)?;
@@ -225,8 +251,9 @@ mod _engine {
         let trace = trace.as_ref().map(trace_rows).transpose()?;
         let control = Control { requests, precision, replications, seed };
         let table = &replicas.rows;
-        let rows = Rows::new(table, replica, fields).map_err(bad_call)?;
-        let asked = Request { table, rows: rows.stretch(0, rows.len()), own: &own, trace, control };
+        let rows = Rows::new(table, &replicas.lengths, replica, fields).map_err(bad_call)?;
+        let asked =
+            Request { table, lengths: &replicas.drawn, rows: rows.stretch(0, rows.len()), own: &own, trace, control };
         let outcomes = py.detach(|| on_threads(threads, || asked.run()))?;
         let out = PyDict::new(py);
         put_outcomes(&out, outcomes)?;

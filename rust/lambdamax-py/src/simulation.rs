@@ -7,6 +7,7 @@ use lambdamax_core::replica::Replica;
 use lambdamax_core::table::Stretch;
 use lambdamax_sim::arrivals::TraceRow;
 use lambdamax_sim::error::SimError;
+use lambdamax_sim::lengths::{Lengths, WeightedPairs};
 use lambdamax_sim::point::{Inputs, Point, SIM_INPUTS};
 use lambdamax_sim::recorder::Finished;
 pub use lambdamax_sim::replications::Control;
@@ -25,6 +26,8 @@ use crate::convert::{codes, put_columns};
 pub struct Request<'a> {
     /// The replicas.
     pub table: &'a [Replica],
+    /// Empirical laws that points refer to.
+    pub lengths: &'a [Lengths],
     /// The points, defaults filled in.
     pub rows: Stretch<'a>,
     /// One column for each of `SIM_INPUTS`.
@@ -52,6 +55,11 @@ pub fn trace_rows(columns: &[PyReadonlyArray1<'_, f64>; 3]) -> PyResult<Arc<[Tra
     Ok(rows
         .map(|(&arrival_s, (&prompt, &output))| TraceRow { arrival_s, prompt: prompt as u32, output: output as u32 })
         .collect())
+}
+
+/// Rows (prompt, output, weight) of an empirical law, as the simulator draws from it.
+pub fn drawn_lengths(rows: &[(f64, f64, f64)]) -> PyResult<Lengths> {
+    Ok(Lengths::Weighted(Arc::new(WeightedPairs::new(rows).map_err(refused)?)))
 }
 
 impl Request<'_> {
@@ -96,6 +104,7 @@ impl Request<'_> {
             watermark: own("watermark"),
             enable_prefix_caching: own("enable_prefix_caching"),
             async_scheduling: own("async_scheduling"),
+            lengths: self.lengths.get(get(Input::Lengths) as usize).filter(|_| !get(Input::Lengths).is_nan()).cloned(),
             trace: self.trace.clone(),
         }
     }

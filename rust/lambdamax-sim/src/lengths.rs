@@ -64,6 +64,36 @@ pub enum Lengths {
     },
     /// Pairs (prompt, output) drawn alike, so that what they have in common stays.
     Pairs(Arc<[(u32, u32)]>),
+    /// Pairs of unlike weights.
+    Weighted(Arc<WeightedPairs>),
+}
+
+/// Pairs (prompt, output) with weights.
+#[derive(Clone, Debug)]
+pub struct WeightedPairs {
+    pairs: Vec<(u32, u32)>,
+    /// Share of the weight up to each pair, itself included.
+    up_to: Vec<f64>,
+}
+
+impl WeightedPairs {
+    /// Pairs (prompt, output, weight), at least one; lengths are rounded to whole tokens, at least one.
+    pub fn new(rows: &[(f64, f64, f64)]) -> Result<Self, SimError> {
+        within("requests in the table of lengths", rows.len() as f64, !rows.is_empty(), "1 or more")?;
+        let total: f64 = rows.iter().map(|row| row.2).sum();
+        within("weight of the table of lengths", total, total > 0.0 && total.is_finite(), "above 0")?;
+        let mut sum = 0.0;
+        let mut share = |row: &(f64, f64, f64)| {
+            sum += row.2;
+            sum / total
+        };
+        let up_to = rows.iter().map(&mut share).collect();
+        Ok(Self { pairs: rows.iter().map(|row| (whole(row.0), whole(row.1))).collect(), up_to })
+    }
+
+    fn pick(&self, u: f64) -> (u32, u32) {
+        self.pairs[self.up_to.partition_point(|&share| share <= u).min(self.pairs.len() - 1)]
+    }
 }
 
 /// What of a prompt the cache may hold when its request arrives.
@@ -127,6 +157,7 @@ impl Sizes {
                 (prompt.quantile(self.prompts.uniform()), output.quantile(self.outputs.uniform()))
             }
             Lengths::Pairs(pairs) => *pick(pairs, self.prompts.uniform()),
+            Lengths::Weighted(table) => table.pick(self.prompts.uniform()),
         };
         self.sized(prompt, output)
     }
@@ -158,6 +189,15 @@ mod tests {
         let drawn: Vec<Size> = (0..100).map(|_| sizes.draw()).collect();
         assert!(drawn.iter().all(|size| size.prompt == 10 * size.output && !size.shares_prefix));
         assert!((1..=3).all(|output| drawn.iter().any(|size| size.output == output)));
+    }
+
+    #[test]
+    fn weighted_pairs_come_as_often_as_they_weigh() {
+        let table = WeightedPairs::new(&[(10.0, 1.0, 1.0), (20.0, 2.0, 3.0), (30.0, 3.0, 4.0)]).expect("a table");
+        let drawn: Vec<(u32, u32)> = (0..800).map(|i| table.pick((f64::from(i) + 0.5) / 800.0)).collect();
+        let count = |pair| drawn.iter().filter(|&&one| one == pair).count();
+        assert_eq!((count((10, 1)), count((20, 2)), count((30, 3))), (100, 300, 400));
+        assert!(WeightedPairs::new(&[]).is_err_and(|error| error.to_string().contains("1 or more")));
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Inputs {
     pub watermark: f64,
     pub enable_prefix_caching: f64,
     pub async_scheduling: f64,
+    /// An empirical law, in place of means and CVs.
+    pub lengths: Option<Lengths>,
     /// Requests to replay; with a rate or clients given, lengths to draw from.
     pub trace: Option<Arc<[TraceRow]>>,
 }
@@ -134,6 +136,9 @@ impl Inputs {
     fn lengths(&self) -> Result<Lengths, SimError> {
         if let Some(rows) = &self.trace {
             return Ok(Lengths::Pairs(rows.iter().map(|row| (row.prompt, row.output)).collect()));
+        }
+        if let Some(lengths) = &self.lengths {
+            return Ok(lengths.clone());
         }
         Ok(Lengths::Independent {
             prompt: LengthLaw::from_moments("isl_tokens", self.isl_tokens, self.isl_cv)?,
