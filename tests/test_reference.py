@@ -14,6 +14,7 @@ from reference.affine import affine, made_affine
 from reference.architectures import KINDS
 from reference.attended import pairs
 from reference.compare import TOLERANCE, differences, names_allowed
+from reference.empirical import TABLES
 from reference.examples import BLOCKS, POINT, REPLICA
 from reference.parallelism import parallelism
 from reference.points import Case, cases, curve_of, jumps
@@ -37,6 +38,7 @@ FREE, PEAKED, RATIO, JUMPS, LOADS = 600, 260, 240, 80, 350
 # Of every other kind: for each aim, free, peaked, with a ratio profile, with a load
 EACH, EACH_FREE, EACH_PEAKED, EACH_RATIO, EACH_LOAD = 14, 70, 20, 15, 25
 ANY_JUMPS, INVALID, UNLINKED = 40, 160, 40
+EMPIRICAL, EACH_EMPIRICAL, OPERATING_EMPIRICAL = 100, 25, 200
 PER_KIND, TRAITS = 150, 42
 PER_LIMIT, TWO_ROOTS = 200, 100
 PEAK_DROP = 1e-6
@@ -76,12 +78,21 @@ def capacity_points() -> list[Case]:
         points += [case for place, aim in enumerate(STEERED) for case in cases(seed + place, EACH, aim, kind=kind)]
         points += cases(seed + 100, EACH_FREE, kind=kind) + cases(seed + 101, EACH_PEAKED, kind=kind, peaked=True)
         points += cases(seed + 102, EACH_RATIO, kind=kind, ratio=True)
+    points += empirical_points()
     return points + jumps(104, ANY_JUMPS) + invalid(105, INVALID) + unlinked(106, UNLINKED)
+
+
+def empirical_points() -> list[Case]:
+    """Points whose lengths are an empirical law, each limit binding, on every kind of model."""
+    points = [case for n, aim in enumerate(STEERED) for case in cases(300 + n, EACH_EMPIRICAL, aim, empirical=True)]
+    points += cases(310, EMPIRICAL, empirical=True) + cases(311, EACH_EMPIRICAL, empirical=True, ratio=True)
+    return points
 
 
 def load_points() -> list[Case]:
     """Every point with a load."""
     points = load_cases(200, LOADS, closed=False, kind="dense") + load_cases(201, LOADS, closed=True, kind="dense")
+    points += [case for closed in (False, True) for case in load_cases(202, EMPIRICAL, closed=closed, empirical=True)]
     for number, kind in enumerate(("spread", *KINDS)):
         seed = 1000 * (number + 1) + 200
         points += load_cases(seed, EACH_LOAD, closed=False, kind=kind)
@@ -127,6 +138,12 @@ def test_every_kind_is_solved(solved: list[Solved], loaded: list[Solved]) -> Non
     counts = Counter(trait for one in answered(solved + loaded) for trait in traits(one.case))
     assert len(counts) == TRAITS
     assert min(counts.values()) >= PER_KIND, counts
+
+
+def test_empirical_laws_are_solved(solved: list[Solved], loaded: list[Solved]) -> None:
+    tables = Counter(one.case.point.get("lengths") for one in answered(solved + loaded))
+    assert sum(count for table, count in tables.items() if table is not None) >= OPERATING_EMPIRICAL
+    assert len(tables) == TABLES + 1
 
 
 def test_every_refusal_is_refused(solved: list[Solved]) -> None:

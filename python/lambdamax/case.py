@@ -87,9 +87,8 @@ class Case:
         self.profile = catalog.profile(question.profile, question.gpu)
         self.points = dict(question.numbers)
         self.lengths = None if question.lengths is None else catalog.length_table(question.lengths)
-        self.labels: dict[str, Value] = {c.name: None for c in _names()} | {
-            c.name: label(c, name, catalog) for c, name in _named(question)
-        }
+        self.labels: dict[str, Value] = {c.name: None for c in _names()}
+        self.labels |= {c.name: label(c, name, catalog) for c, name in _named(question)}
         self._look_up_price(catalog)
         self._replica = OneReplica(self.row, self.lengths)
         self.facts = self._replica.facts

@@ -34,9 +34,9 @@ class Grid:
     """The product of `axes`, slowest first, with what the catalogue says about it.
 
     `replicas` has one entry for each combination of the replica axes. `prices` [USD/h] is indexed by gpu, price_plan
-    and provider (or the price that was given), NaN where there is none. `lengths` are the laws of that axis, if there is
-    one. `categories` are the names that a text column
-    may hold. `reasons` says of each replica why it is not supported. A grid is an index: no row exists before `solve`.
+    and provider (or the price that was given), NaN where there is none. `lengths` are the laws of that axis, if any.
+    `categories` are the names that a text column may hold. `reasons` says of each replica why it is not supported. A
+    grid is an index: no row exists before `solve`.
     """
 
     axes: Mapping[str, tuple[str | float, ...]]
@@ -128,8 +128,9 @@ class Grid:
         if column.name in (*REPLICA_COLUMNS, *_PRICE_COLUMNS) or (column.name == LENGTHS and self.lengths):
             if given or len(self.axes[column.name]) == 1:
                 return self.values(column.name).new_from_index(0, height)
-            return self._decoded(column, result[column.name].astype(np.intp, copy=False))
-        if column.name in result and not column.name == LENGTHS:
+            codes = result[column.name]
+            return self._decoded(column, codes.astype(np.intp) if column.name == LENGTHS else codes)
+        if column.name in result and column.name != LENGTHS:
             return series(column, result[column.name], column.values)
         return pl.Series(column.name, [None], dtype=self._dtype(column)).new_from_index(0, height)
 

@@ -1,4 +1,4 @@
-"""Empirical laws of lengths: pairs of prompt and output tokens as they were seen, shipped or from a CSV file of anyone."""
+"""Empirical laws of lengths: pairs of prompt and output tokens as they were seen, shipped or in a CSV file."""
 
 from __future__ import annotations
 

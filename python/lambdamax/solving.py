@@ -18,10 +18,11 @@ from lambdamax.series import series
 def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Catalog | None = None) -> pl.DataFrame:
     """Solve every row of `frame`, a point: its columns, in its order, with the answers appended.
 
-    The columns are inputs of the dictionary, in its units (SI, USD/h). `model` and `gpu` are
-    required in every row, and `isl_tokens` and `osl_tokens` or `lengths`; any other takes its default where it is missing or null. The answers are the dictionary's
-    groups answer, operating and money; where a point has none they are null and `status` says why: a point that cannot
-    be solved raises nothing. `threads` 0 uses every core; answers do not depend on it. A LazyFrame is collected first.
+    The columns are inputs of the dictionary, in its units (SI, USD/h). `model` and `gpu` are required in every row, and
+    `isl_tokens` and `osl_tokens` or `lengths`; any other takes its default where it is missing or null. The answers are
+    the dictionary's groups answer, operating and money; where a point has none they are null and `status` says why: a
+    point that cannot be solved raises nothing. `threads` 0 uses every core; answers do not depend on it. A LazyFrame is
+    collected first.
 
     Raises FrameError, naming every column that is unknown, missing or of the wrong type and, for each column with
     values that are not allowed, the first of them with its row and how many more rows there are.

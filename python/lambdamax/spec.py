@@ -85,7 +85,7 @@ class Workload(_Table):
     group: ClassVar[str] = "workload"
 
     lengths: Names = ()
-    """Empirical laws by catalogue name, or the paths of .csv files relative to the sweep file; in place of the next four."""
+    """Empirical laws, in place of the next four: catalogue names, or paths of .csv files relative to the sweep file."""
     isl_tokens: Numbers = Field(default=_LEFT_OUT, validate_default=True)
     """Mean prompt lengths [tokens]."""
     osl_tokens: Numbers = Field(default=_LEFT_OUT, validate_default=True)

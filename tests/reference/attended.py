@@ -70,9 +70,14 @@ class Attended:
 
 
 def attended(span: Span, load: Workload) -> Attended:
-    """Both means: closed forms where all is attended to, else over finely divided prompts and nodes of the output."""
+    """Both means: closed forms where all is attended to, else over the rows of an empirical law, or over finely
+    divided prompts and nodes of the output.
+    """
     if span.kind == FULL:
         return Attended(load.context, load.own_context)
+    if load.law is not None:
+        each, life = mean_attended(span, load.law.prompt, load.law.output - 1), load.law.output - 1
+        return Attended(load.law.mean(life * each) / load.d1, load.law.mean(each))
     steps = load.output - 1
     prompt, prompt_weight = fine_prompts(load)
     mean = mean_attended(span, prompt[:, None], steps[None, :])

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lambdamax import _engine
+from reference.empirical import TABLES, table
 from reference.fields import Row
 from reference.points import Case
 
@@ -17,6 +18,7 @@ Columns = dict[str, NDArray[Any]]
 STATUSES: tuple[str, ...] = _engine.STATUSES
 LOAD_STATUSES: tuple[str, ...] = _engine.LOAD_STATUSES
 ANSWERS: tuple[str, ...] = _engine.ANSWER_FIELDS
+MOMENTS = ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")
 LOAD_FIELDS = ("rate_rps", "concurrency", "think_time_s")
 
 
@@ -35,12 +37,16 @@ def replicas(cases: Sequence[Case]) -> _engine.Replicas:
     return _engine.Replicas(
         {name: column(used, name) for name in _engine.REPLICA_FIELDS},
         {name: column(layers, name) for name in _engine.BLOCK_FIELDS},
+        [(law.prompt, law.output, law.weight) for law in map(table, range(TABLES))],
     )
 
 
 def points(cases: Sequence[Case], fields: Sequence[str]) -> Columns:
-    """The numeric inputs of all cases."""
-    return {name: column([case.point for case in cases], name) for name in fields}
+    """The numeric inputs of all cases; what a law tells is left to it."""
+    found = {name: column([case.point for case in cases], name) for name in fields}
+    for name in MOMENTS:
+        found[name][~np.isnan(found["lengths"])] = math.nan
+    return found
 
 
 def solve(cases: Sequence[Case], threads: int = 1) -> Columns:

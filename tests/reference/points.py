@@ -15,6 +15,7 @@ import numpy as np
 
 from reference.architectures import KINDS, Fields, Random, decoder
 from reference.curve import Curve, State, curve
+from reference.empirical import TABLES, table
 from reference.examples import NO_MEMORY_MODEL
 from reference.parallelism import parallelism_is_valid
 from reference.shard import shard
@@ -141,6 +142,14 @@ def ratio_profile(random: Random) -> Fields:
     }
 
 
+def empirical_lengths(random: Random, prefix: Fields) -> Fields:
+    """Lengths by a table, with the prefix cache of parametric ones; the means are told to the generator alone."""
+    number = int(random.integers(TABLES))
+    law = table(number)
+    cached = {name: value for name, value in prefix.items() if name.startswith("prefix")}
+    return cached | {"lengths": float(number), "isl_tokens": law.mean_prompt, "osl_tokens": law.mean_output}
+
+
 def lengths(random: Random, *, peaked: bool = False) -> Fields:
     """Prompt and output lengths, their spread, and the prefix cache."""
     low, high = (2000, 30_000) if peaked else (16, 100_000)
@@ -180,9 +189,11 @@ def optional(random: Random, chance: float, value: float) -> float | None:
     return None if random.random() < chance else float(value)
 
 
-def unsteered(random: Random, kind: str, *, ratio: bool, peaked: bool) -> Case:
+def unsteered(random: Random, kind: str, *, ratio: bool, peaked: bool, empirical: bool = False) -> Case:
     """A point with nothing steered and no SLOs: limits where they fall."""
-    point = lengths(random, peaked=peaked) | scheduler(random, peaked=peaked)
+    of_request = lengths(random, peaked=peaked)
+    of_request = empirical_lengths(random, of_request) if empirical else of_request
+    point = of_request | scheduler(random, peaked=peaked)
     row, blocks = replica(random, kind, point, ratio=ratio)
     return Case(row, blocks, point, "free")
 
@@ -251,13 +262,20 @@ def picked(random: Random, kind: str | None) -> str:
 
 
 def cases(
-    seed: int, count: int, aim: str = "free", *, kind: str | None = None, peaked: bool = False, ratio: bool = False
+    seed: int,
+    count: int,
+    aim: str = "free",
+    *,
+    kind: str | None = None,
+    peaked: bool = False,
+    ratio: bool = False,
+    empirical: bool = False,
 ) -> list[Case]:
     """`count` points from one stream of PCG64."""
     random = np.random.Generator(np.random.PCG64(seed))
     found = []
     for _ in range(count):
-        case = unsteered(random, picked(random, kind), ratio=ratio, peaked=peaked)
+        case = unsteered(random, picked(random, kind), ratio=ratio, peaked=peaked, empirical=empirical)
         found.append(with_slos(random, case) if aim == "free" else steer(random, case, aim))
     return found
 
@@ -279,12 +297,13 @@ def jumps(seed: int, count: int, kind: str | None = None) -> list[Case]:
     return found
 
 
-def loads(seed: int, count: int, *, closed: bool, kind: str | None = None) -> list[Case]:
+def loads(seed: int, count: int, *, closed: bool, kind: str | None = None, empirical: bool = False) -> list[Case]:
     """Points with a given rate, or with clients who think between requests; some beyond what the replica can do."""
     random = np.random.Generator(np.random.PCG64(seed))
     found = []
     for number in range(count):
-        case = unsteered(random, picked(random, kind), ratio=number % 10 == 9, peaked=number % 10 < 2)
+        ratio, peaked = number % 10 == 9, number % 10 < 2
+        case = unsteered(random, picked(random, kind), ratio=ratio, peaked=peaked, empirical=empirical)
         state, slots = curve_samples(case), shard(case.row, case.blocks).cut.slots
         place = int(random.integers(len(state.b)))
         rate, residence = slots * float(state.rate[place]), float(state.e2e[place])

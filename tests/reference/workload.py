@@ -9,7 +9,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.fields import Row, block_floor, default, field
+from reference.empirical import Table, prompt_nodes, table
+from reference.fields import Row, block_floor, default, field, given
 
 Floats = NDArray[np.float64]
 NODES = 16
@@ -34,6 +35,7 @@ class Workload:
     output: Floats  # o
     budget: float  # tokens of an iteration of a slot
     seats: float  # of a data-parallel rank
+    law: Table | None  # the joint law, where it is empirical
 
     @property
     def uncached(self) -> Floats:
@@ -53,9 +55,12 @@ class Workload:
 
 def workload(row: Row, point: Row) -> Workload:
     """The workload of a point on a replica."""
-    prompt, output = field(point, "isl_tokens"), field(point, "osl_tokens")
+    number = given(point, "lengths")
+    law = None if number is None else table(int(number))
+    prompt = law.mean_prompt if law else field(point, "isl_tokens")
+    output = law.mean_output if law else field(point, "osl_tokens")
     square = output**2 * (1 + default(point, "osl_cv", 0.0) ** 2)
-    nodes = length_nodes(prompt, default(point, "isl_cv", 0.0))
+    nodes = prompt_nodes(law) if law else length_nodes(prompt, default(point, "isl_cv", 0.0))
     output_nodes = np.array(length_nodes(output, default(point, "osl_cv", 0.0)))
     prefix = default(point, "prefix_tokens", 0.0)
     share = default(point, "prefix_hit_share", 1.0 if prefix > 0 else 0.0)
@@ -66,7 +71,7 @@ def workload(row: Row, point: Row) -> Workload:
         mean_output=output,
         prompt_cv=default(point, "isl_cv", 0.0),
         d1=output - 1,
-        context=prompt + (square - output) / (2 * (output - 1)),
+        context=law.context if law else prompt + (square - output) / (2 * (output - 1)),
         own_context=prompt + output / 2,
         weight=weight,
         prompt=lengths,
@@ -76,6 +81,7 @@ def workload(row: Row, point: Row) -> Workload:
         output_weight=output_nodes[:, 0],
         output=output_nodes[:, 1],
         budget=default(point, "max_num_batched_tokens", field(row, "default_max_num_batched_tokens")),
+        law=law,
         seats=default(point, "max_num_seqs", field(row, "default_max_num_seqs")),
     )
 
