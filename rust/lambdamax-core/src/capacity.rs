@@ -1,9 +1,10 @@
-//! The largest rate under each limit, which limit binds, and which is next (docs/model.md section 7).
+//! The largest rate under each limit, which limit binds, and which is next (docs/model.md section 8).
 
 use crate::chart::Chart;
 use crate::equilibrium::{Curve, Operating, View};
 use crate::real::{Dual, LaneMask, Lanes, Real};
 use crate::root::{self, Bracket, Function, Root, Sample};
+use crate::ttft::Watch;
 
 type D = Dual<Lanes>;
 
@@ -32,8 +33,10 @@ pub const LIMITS: usize = 7;
 /// Their names, in the order of their codes.
 pub const LIMIT_NAMES: [&str; LIMITS] =
     ["compute", "kv_pool", "seats", "tpot_slo", "ttft_slo", "e2e_slo", "utilization"];
-/// Limits that are a quantity held against a bound.
-pub const BOUNDED: [Limit; 5] = [Limit::KvPool, Limit::Seats, Limit::TpotSlo, Limit::TtftSlo, Limit::E2eSlo];
+/// Limits that are a quantity held against a bound, whatever waits.
+pub const BOUNDED: [Limit; 3] = [Limit::KvPool, Limit::Seats, Limit::TpotSlo];
+/// Limits on latencies that include the wait for a seat.
+pub const WAITING: [Limit; 2] = [Limit::TtftSlo, Limit::E2eSlo];
 /// What hardware and engine sustain, whatever the SLOs.
 const PHYSICAL: [Limit; 3] = [Limit::Compute, Limit::KvPool, Limit::Seats];
 const ALL: [Limit; LIMITS] =
@@ -69,10 +72,6 @@ over_bound! {
     OverSeats: running,
     /// TPOT over its SLO.
     OverTpot: tpot,
-    /// TTFT over its SLO.
-    OverTtft: ttft,
-    /// E2E over its SLO.
-    OverE2e: e2e,
 }
 
 /// λ(B) against a rate: B less the time in which B requests pass, times the rate.
@@ -88,10 +87,12 @@ impl Excess for OverRate {
 /// An excess, and the rate that is carried along to its root.
 struct ExcessAndRate<'a, E>(&'a E);
 
+impl<E: Excess> Watch for ExcessAndRate<'_, E> {}
+
 impl<E: Excess> View for ExcessAndRate<'_, E> {
     type Seen = Sample;
     #[inline(always)]
-    fn see(&self, at: &Operating) -> Sample {
+    fn see(&mut self, at: &Operating) -> Sample {
         Sample { f: self.0.excess(at), carried: at.rate }
     }
 }
@@ -104,7 +105,7 @@ struct Along<'a, E> {
 
 impl<E: Excess> Function for Along<'_, E> {
     fn sample(&mut self, x: Lanes) -> Sample {
-        self.curve.see(x, &ExcessAndRate(self.excess))
+        self.curve.see(x, &mut ExcessAndRate(self.excess))
     }
 
     fn piece(&self, x: Lanes) -> Lanes {
@@ -113,37 +114,40 @@ impl<E: Excess> Function for Along<'_, E> {
 }
 
 /// Where f changes sign.
-struct Start {
-    bracket: Bracket,
+pub struct Start {
+    /// Around the smallest root.
+    pub bracket: Bracket,
     /// Lanes with a root inside.
-    inside: LaneMask,
+    pub inside: LaneMask,
     /// Lanes whose f is not negative even at B = 0+.
-    beyond: LaneMask,
+    pub beyond: LaneMask,
 }
 
-/// Brackets the smallest root of f among the probes below `top`, and `top` itself, where f is `at_top`.
-#[inline(always)]
-fn start(chart: &Chart, top: Lanes, at_top: D, excess: &impl Excess) -> Start {
-    let zero = Lanes::splat(0.0);
-    let probes = &chart.probes.0;
-    let at_idle = excess.excess(&probes[0]);
-    let mut found = LaneMask::NONE;
-    let mut bracket = Bracket { low: zero, high: zero, f_low: at_idle, f_high: at_idle };
-    let mut previous = (zero, at_idle);
-    for probe in &probes[1..] {
-        let before_top = probe.decoding.value.less(top);
-        let high = Lanes::select(before_top, probe.decoding.value, top);
-        let value = D::select(before_top, excess.excess(probe), at_top);
-        let here = zero.at_most(value.value).and(!found);
-        bracket.low = Lanes::select(here, previous.0, bracket.low);
-        bracket.high = Lanes::select(here, high, bracket.high);
-        bracket.f_low = D::select(here, previous.1, bracket.f_low);
-        bracket.f_high = D::select(here, value, bracket.f_high);
-        found = found.or(here);
-        previous = (high, value);
+impl Start {
+    /// Brackets the smallest root of an f among the probes below `top`, and `top` itself, where f is `at_top`.
+    #[inline(always)]
+    pub fn new(chart: &Chart, top: Lanes, at_top: D, f: impl Fn(&Operating) -> D) -> Self {
+        let zero = Lanes::splat(0.0);
+        let probes = &chart.probes.0;
+        let at_idle = f(&probes[0]);
+        let mut found = LaneMask::NONE;
+        let mut bracket = Bracket { low: zero, high: zero, f_low: at_idle, f_high: at_idle };
+        let mut previous = (zero, at_idle);
+        for probe in &probes[1..] {
+            let before_top = probe.decoding.value.less(top);
+            let high = Lanes::select(before_top, probe.decoding.value, top);
+            let value = D::select(before_top, f(probe), at_top);
+            let here = zero.at_most(value.value).and(!found);
+            bracket.low = Lanes::select(here, previous.0, bracket.low);
+            bracket.high = Lanes::select(here, high, bracket.high);
+            bracket.f_low = D::select(here, previous.1, bracket.f_low);
+            bracket.f_high = D::select(here, value, bracket.f_high);
+            found = found.or(here);
+            previous = (high, value);
+        }
+        let beyond = zero.at_most(at_idle.value);
+        Self { bracket, inside: found.and(!beyond), beyond }
     }
-    let beyond = zero.at_most(at_idle.value);
-    Start { bracket, inside: found.and(!beyond), beyond }
 }
 
 /// The largest rate under one limit, in eight lanes.
@@ -170,16 +174,14 @@ impl LimitRate {
         }
     }
 
-    /// The rate at which a bounded quantity reaches its bound; a bound out of reach leaves `compute`.
+    /// The rate at which a quantity of `BOUNDED` reaches its bound; a bound out of reach leaves `compute`.
     pub fn bounded(chart: &Chart, limit: Limit, bound: Lanes) -> Self {
         let inverse = Lanes::splat(1.0) / bound;
         match limit {
             Limit::KvPool => Self::of(chart, &OverPool(inverse)),
             Limit::Seats => Self::of(chart, &OverSeats(inverse)),
             Limit::TpotSlo => Self::of(chart, &OverTpot(inverse)),
-            Limit::TtftSlo => Self::of(chart, &OverTtft(inverse)),
-            Limit::E2eSlo => Self::of(chart, &OverE2e(inverse)),
-            Limit::Compute | Limit::Utilization => Self::compute(chart),
+            Limit::Compute | Limit::TtftSlo | Limit::E2eSlo | Limit::Utilization => Self::compute(chart),
         }
     }
 
@@ -215,7 +217,7 @@ fn solve_with_fma<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -
 
 #[inline(always)]
 fn solve_in_lanes<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -> (Start, Root) {
-    let start = start(chart, top, at_top, excess);
+    let start = Start::new(chart, top, at_top, |probe| excess.excess(probe));
     let root =
         root::solve(start.bracket, start.bracket.guess(), start.inside, &mut Along { curve: &chart.curve, excess });
     (start, root)
@@ -223,7 +225,7 @@ fn solve_in_lanes<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -
 
 /// Smallest root of an excess below B = `top`, where it must not be negative.
 pub fn smallest_root(chart: &Chart, top: Lanes, excess: &impl Excess) -> Root {
-    let at_top = chart.curve.see(top, &ExcessAndRate(excess)).f;
+    let at_top = chart.curve.see(top, &mut ExcessAndRate(excess)).f;
     solve(chart, top, at_top, excess).1
 }
 
@@ -282,8 +284,9 @@ impl Verdict {
     }
 }
 
+/// The code of a limit, in every lane.
 #[inline(always)]
-fn code(limit: Limit) -> Lanes {
+pub fn code(limit: Limit) -> Lanes {
     Lanes::splat(limit as u8 as f64)
 }
 

@@ -3,6 +3,7 @@
 use crate::equilibrium::{Curve, Operating, View};
 use crate::real::{Dual, LaneMask, Lanes, Real};
 use crate::root::{self, Bracket, Function, Root, Sample};
+use crate::ttft::Watch;
 
 type D = Dual<Lanes>;
 
@@ -128,10 +129,10 @@ impl Chart {
 fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: &mut LaneMask) {
     let log_ratio = Real::ln(PROBED_SHARES[1]) / CLOSE_LOOKS as f64;
     let first = curve.most_decoding * Lanes::splat(PROBED_SHARES[1]);
-    let mut below = (first, curve.see(first, &FallAndRate).0);
+    let mut below = (first, curve.see(first, &mut FallAndRate).0);
     for look in (0..CLOSE_LOOKS).rev() {
         let at = curve.most_decoding * Lanes::splat(Real::exp(log_ratio * look as f64));
-        let fall = curve.see(at, &FallAndRate).0;
+        let fall = curve.see(at, &mut FallAndRate).0;
         let falls = Lanes::splat(0.0).at_most(fall).and(doubtful).and(!*found);
         bracket.low = Lanes::select(falls, below.0, bracket.low);
         bracket.high = Lanes::select(falls, at, bracket.high);
@@ -145,10 +146,12 @@ fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: 
 /// −dlnλ/dlnB, and λ.
 struct FallAndRate;
 
+impl Watch for FallAndRate {}
+
 impl View for FallAndRate {
     type Seen = (Lanes, D);
     #[inline(always)]
-    fn see(&self, at: &Operating) -> (Lanes, D) {
+    fn see(&mut self, at: &Operating) -> (Lanes, D) {
         (-at.rise() / at.cycle.value, at.rate)
     }
 }
@@ -161,7 +164,7 @@ struct Fall<'a> {
 
 impl Function for Fall<'_> {
     fn sample(&mut self, x: Lanes) -> Sample {
-        let (value, carried) = self.curve.see(x, &FallAndRate);
+        let (value, carried) = self.curve.see(x, &mut FallAndRate);
         let slope = (value - self.previous.1) / (x - self.previous.0);
         self.previous = (x, value);
         Sample { f: Dual { value, slope }, carried }

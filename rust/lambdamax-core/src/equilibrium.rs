@@ -1,13 +1,19 @@
 //! The fixed point of docs/model.md section 5, explicit in B, the mean number decoding.
 
 use crate::attention::{Attention, Prompt};
+use crate::bursts::Bursts;
 use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::step::StepCosts;
-use crate::ttft::{Gate, HostLanes, PrefillWork, Steps, taken, whole_chunks};
+use crate::ttft::{Batch, Flow, Gate, HostLanes, PrefillWork, Steps, Watch, taken, whole_chunks};
 use crate::workload::Workload;
 
 type D = Dual<Lanes>;
+
+/// Share of a peer's prefill, stretched by what comes meanwhile, that a request waits for: some peers come after it.
+const PEER_WORK: f64 = 0.75;
+/// Rounds of "more peers, a longer window, more peers".
+const PEER_ROUNDS: usize = 3;
 
 /// Everything that shapes λ(B) of eight points: replicas, workloads and token budgets.
 #[derive(Clone, Debug)]
@@ -23,6 +29,11 @@ pub struct Curve {
     attention: Attention,
     /// Whether some lane has experts.
     routed: bool,
+    /// Half of the prompt tokens of an iteration, which a chunk finds before it in the mean; 0 with experts.
+    half_before: Lanes,
+    bursts: Bursts,
+    /// Whether arrivals are bursty, or more even than Poisson's, in some lane.
+    uneven: bool,
     budget: Lanes,
     /// Largest B that conserves tokens.
     pub most_decoding: Lanes,
@@ -51,25 +62,70 @@ pub struct Operating {
     pub e2e: D,
     /// D1·(D − B·D′): what one more in flight gains by sharing the step's fixed part [s].
     pub sharing: Lanes,
+    /// What the spread of latencies rests on.
+    pub passage: Passage,
 }
 
-/// What a question wants to know of an operating point.
-pub trait View {
+/// How requests pass through iterations at an operating point.
+#[derive(Clone, Copy, Debug)]
+pub struct Passage {
+    /// T(B, 0) [s].
+    pub step: Lanes,
+    /// D(B) [s].
+    pub own_step: D,
+    /// S1 = E[s] [s].
+    pub work: Lanes,
+    /// S2 = E[s²] [s²].
+    pub square: Lanes,
+    /// Longest chunk, C [tokens].
+    pub room: Lanes,
+    /// E[T] [s].
+    pub iteration: Lanes,
+    /// E[X] [s].
+    pub seen: Lanes,
+    /// Mean prefill of others in the iterations that a prompt rides on [s].
+    pub riders: Lanes,
+    /// K, the part of it that bursts bring [s].
+    pub peers: Lanes,
+    /// Whether an arrival finds an iteration running.
+    pub busy: Lanes,
+    /// κ: how many more decodes a request meets than there are in the mean.
+    pub crowd: Lanes,
+}
+
+/// What a question wants to know of an operating point; it also sees each class of prompts on the way.
+pub trait View: Watch {
     /// The answer.
     type Seen;
     /// Reads it off.
-    fn see(&self, at: &Operating) -> Self::Seen;
+    fn see(&mut self, at: &Operating) -> Self::Seen;
 }
 
 /// Everything.
 struct Whole;
 
+impl Watch for Whole {}
+
 impl View for Whole {
     type Seen = Operating;
     #[inline(always)]
-    fn see(&self, at: &Operating) -> Operating {
+    fn see(&mut self, at: &Operating) -> Operating {
         *at
     }
+}
+
+/// What bursts add at one B.
+struct Crowding {
+    /// κ.
+    crowd: D,
+    /// Prefill of the peers that come with a request [s].
+    peers: D,
+    /// Prefill of those that come while it decodes, before the iterations that it shares with its first peers are over [s].
+    later: D,
+}
+
+impl Crowding {
+    const NONE: Self = Self { crowd: D::ZERO, peers: D::ZERO, later: D::ZERO };
 }
 
 impl Operating {
@@ -97,6 +153,9 @@ impl Curve {
             costs: StepCosts::gather(replicas),
             attention: Attention::new(replicas, &workload, budget),
             routed: replicas.iter().any(|replica| replica.costs.is_routed()),
+            half_before: lanes_of(replicas, |r| if r.costs.is_routed() { 0.0 } else { 0.5 }),
+            bursts: Bursts::new(Lanes::select(full, workload.arrival_cv, Lanes::splat(1.0))),
+            uneven: !workload.arrival_cv.same(Lanes::splat(1.0)).all(),
             host,
             sees_itself: Lanes::select(full, Lanes::splat(1.0), Lanes::splat(0.0)),
             others: Lanes::splat(1.0),
@@ -113,7 +172,18 @@ impl Curve {
         let met = (one - one / clients).max(Lanes::splat(0.0));
         let many = clients.is_nan().or(self.sees_itself.at_most(Lanes::splat(0.0)));
         self.others = Lanes::select(many, one, met);
+        self.bursts = Bursts::new(Lanes::select(clients.is_nan().and(self.host.full), self.workload.arrival_cv, one));
         self
+    }
+
+    /// Share of the mean population that a request meets beside itself.
+    pub fn others(&self) -> Lanes {
+        self.others
+    }
+
+    /// Each replica's TTFT constants.
+    pub fn host(&self) -> &HostLanes {
+        &self.host
     }
 
     /// Lanes with experts.
@@ -132,43 +202,56 @@ impl Curve {
     ///
     /// The view is compiled into the formula, so that what it does not look at is not computed.
     #[inline(always)]
-    pub fn see<V: View>(&self, decoding: Lanes, view: &V) -> V::Seen {
+    pub fn see<V: View>(&self, decoding: Lanes, view: &mut V) -> V::Seen {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: both features were detected on the line above.
             return unsafe { self.see_with_fma(decoding, view) };
         }
-        view.see(&self.formula(decoding))
+        let at = self.formula(decoding, view);
+        view.see(&at)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn see_with_fma<V: View>(&self, decoding: Lanes, view: &V) -> V::Seen {
-        view.see(&self.formula(decoding))
+    fn see_with_fma<V: View>(&self, decoding: Lanes, view: &mut V) -> V::Seen {
+        let at = self.formula(decoding, view);
+        view.see(&at)
     }
 
     /// The curve at B.
     #[inline(always)]
     pub fn at(&self, decoding: Lanes) -> Operating {
-        self.see(decoding, &Whole)
+        self.see(decoding, &mut Whole)
     }
 
     #[inline(always)]
-    fn formula(&self, decoding: Lanes) -> Operating {
+    fn formula(&self, decoding: Lanes, watch: &mut impl Watch) -> Operating {
         let (w, attention) = (&self.workload, &self.attention);
         let decoding = D::variable(decoding);
-        let seen = decoding.scale(self.others).offset(self.sees_itself);
+        let met = decoding.scale(self.others);
+        let seen = met.offset(self.sees_itself);
         let room = D::constant(self.budget) - taken(decoding);
         let steps = Steps { costs: &self.costs, routed: self.routed };
-        let (work, gemms) = PrefillWork::new(&steps, &attention.prompts, w.longest, room, decoding, seen);
+        let batch = Batch { decoding, seen, company: self.company(met, room), room, longest: w.longest };
+        let (work, gemms) = PrefillWork::new(&steps, &attention.prompts, &batch, watch);
         let step = gemms.step + self.costs.decode_rest(D::constant, decoding, attention.decode);
-        let own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, attention.decode);
+        let mut own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, attention.decode);
+        let prefill = met * work.mean;
+        let mut crowding = Crowding::NONE;
+        if self.uneven {
+            crowding.crowd = self.crowd(decoding, step, &work);
+            let crowded = seen + crowding.crowd;
+            own_step = steps.decode_gemms(crowded) + self.costs.decode_rest(D::constant, crowded, attention.decode);
+            self.add_peers(&mut crowding, decoding, step, own_step, &work);
+        }
         let decode = own_step.scale(w.decode_tokens);
-        let cycle = decode + decoding * work.mean.scale(self.others);
-        let (rate, left) = (decoding / cycle, decode / cycle);
-        let tpot_token = cycle / D::constant(w.decode_tokens);
-        let own_extra = attention.own_extra * self.sees_itself;
-        let gate = Gate::new(decoding, rate, step, left, &work, &self.host, self.others);
+        let smooth = decode + prefill;
+        let wake = self.wake(decoding, &work, step, own_step, smooth, room, crowding.peers);
+        let cycle = smooth + wake + crowding.later;
+        let (rate, left) = (decoding / cycle, (cycle - prefill) / cycle);
+        let flow = Flow { decoding, rate, step, left, peers: crowding.peers, others: self.others };
+        let gate = Gate::new(&flow, &work, &self.host);
         Operating {
             decoding,
             cycle,
@@ -177,10 +260,75 @@ impl Curve {
             running: gate.running,
             kv: decoding.scale(attention.held) + gate.prefilling_kv.offset(attention.shared_prefix),
             ttft: gate.ttft,
-            tpot: tpot_token + D::constant(own_extra) / left,
+            tpot: cycle / D::constant(w.decode_tokens) + D::constant(attention.own_extra * self.sees_itself) / left,
             e2e: gate.ttft + cycle,
             sharing: decode.value - decoding.value * decode.slope,
+            passage: Passage {
+                step: step.value,
+                own_step,
+                work: work.mean.value,
+                square: work.square.value,
+                room: room.value,
+                iteration: gate.iteration.value,
+                seen: gate.seen.value,
+                riders: gate.riders.value,
+                peers: crowding.peers.value,
+                busy: gate.busy.value,
+                crowd: crowding.crowd.value,
+            },
         }
+    }
+
+    /// h: prompt tokens that a chunk finds in the step before it, half of those that come in an iteration, unless these fill it.
+    #[inline(always)]
+    fn company(&self, met: D, room: D) -> D {
+        let coming = met.scale(self.workload.mean_uncached / self.workload.decode_tokens);
+        let free = (D::splat(1.0) - coming / room).max(D::ZERO);
+        (coming * free).scale(self.half_before)
+    }
+
+    /// X: what the prompts that queued behind a request's own, and those that came meanwhile, add to its decode [s].
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn wake(&self, decoding: D, work: &PrefillWork, step: D, own_step: D, smooth: D, room: D, peers: D) -> D {
+        let met = decoding.scale(self.others);
+        let share = met * work.mean / smooth;
+        let one = D::splat(1.0);
+        let excess = work.mean + share * (met / smooth) * work.square / (one - share * share) + peers;
+        let queued = (share * excess).max(D::ZERO);
+        let d1 = self.workload.decode_tokens;
+        let full = (own_step * room).scale(d1 / self.workload.mean_uncached) - met * step;
+        let most = (work.mean / smooth * full).scale(d1).max(D::ZERO);
+        queued * most / (queued + most).offset(Lanes::splat(f64::MIN_POSITIVE))
+    }
+
+    /// κ, held down by the prompts that can be prefilled while a request decodes.
+    #[inline(always)]
+    fn crowd(&self, decoding: D, step: D, work: &PrefillWork) -> D {
+        let excess = self.bursts.excess(decoding);
+        let prefills = excess.max(D::ZERO) * work.mean / step.scale(self.workload.decode_tokens);
+        excess / prefills.offset(Lanes::splat(1.0))
+    }
+
+    /// Prefill that peers bring, from a window that their own prefill makes longer.
+    #[inline(always)]
+    fn add_peers(&self, crowding: &mut Crowding, decoding: D, step: D, own_step: D, work: &PrefillWork) {
+        let one = D::splat(1.0);
+        let smooth = own_step.scale(self.workload.decode_tokens) + decoding * work.mean;
+        let (rate, share) = (decoding / smooth, decoding * work.mean / smooth);
+        let iteration = step / (one - share);
+        let seen = iteration + rate * work.square / (one - share * share);
+        let each = (work.mean / (one - share)).scale(Lanes::splat(PEER_WORK));
+        let mut window = seen.scale(Lanes::splat(0.5));
+        let shortest = window;
+        let mut peers = D::ZERO;
+        for _ in 0..PEER_ROUNDS {
+            peers = self.bursts.excess(rate * window) * each;
+            window = shortest + peers.max(D::ZERO);
+        }
+        crowding.peers = peers;
+        let later = crowding.crowd * work.mean - peers;
+        crowding.later = later.max(D::ZERO).scale(Lanes::splat(0.5)) * (one - share);
     }
 }
 
@@ -258,7 +406,7 @@ mod tests {
         };
         let curve = Curve::new(&[&replica; LANES], Workload::new(lengths), Lanes::splat(2048.0));
         let at = lanes(30.0);
-        let (wide, narrow) = (curve.at(at), curve.formula(at));
+        let (wide, narrow) = (curve.at(at), curve.formula(at, &mut Whole));
         for (a, b) in [(wide.ttft, narrow.ttft), (wide.kv, narrow.kv), (wide.rate, narrow.rate)] {
             assert_eq!(a.value.0.map(f64::to_bits), b.value.0.map(f64::to_bits));
             assert_eq!(a.slope.0.map(f64::to_bits), b.slope.0.map(f64::to_bits));

@@ -1,9 +1,8 @@
 //! What is known of the rows of a block, column by column, and the answer columns that follow from it.
 
-use crate::equilibrium::{Operating, View};
 use crate::points::{Answer, Input, NO_LIMIT, RATE_ANSWERS, Status};
-use crate::real::Lanes;
 use crate::replica::Replica;
+use crate::spot::Spot;
 use crate::table::{Cells, Stretch};
 use crate::tasks::NONE;
 
@@ -11,87 +10,6 @@ use crate::tasks::NONE;
 const HOUR_S: f64 = 3600.0;
 /// Tokens in the unit of token prices.
 const MILLION_TOKENS: f64 = 1e6;
-
-/// What the operating point of a row says.
-#[derive(Clone, Copy, Debug)]
-pub struct Spot {
-    decoding: f64,
-    running: f64,
-    prefill_share: f64,
-    ttft: f64,
-    tpot: f64,
-    tpot_token: f64,
-    e2e: f64,
-    kv: f64,
-    cycle: f64,
-}
-
-impl Spot {
-    /// Of a row that is not solved.
-    pub const NOWHERE: Self = Self {
-        decoding: f64::NAN,
-        running: f64::NAN,
-        prefill_share: f64::NAN,
-        ttft: f64::NAN,
-        tpot: f64::NAN,
-        tpot_token: f64::NAN,
-        e2e: f64::NAN,
-        kv: f64::NAN,
-        cycle: f64::NAN,
-    };
-
-    /// One lane of it.
-    pub fn lane(at: &SpotLanes, decode_tokens: Lanes, lane: usize) -> Self {
-        Self {
-            decoding: at.decoding.0[lane],
-            running: at.running.0[lane],
-            prefill_share: 1.0 - at.left.0[lane],
-            ttft: at.ttft.0[lane],
-            tpot: at.tpot.0[lane],
-            tpot_token: at.cycle.0[lane] / decode_tokens.0[lane],
-            e2e: at.e2e.0[lane],
-            kv: at.kv.0[lane],
-            cycle: at.cycle.0[lane],
-        }
-    }
-
-    /// Whether it is one: every part finite, with somebody decoding.
-    pub fn is_sound(&self) -> bool {
-        [self.ttft, self.cycle, self.kv, self.tpot].iter().all(|part| part.is_finite()) && self.decoding > 0.0
-    }
-}
-
-/// An operating point without its slopes.
-pub struct SpotLanes {
-    decoding: Lanes,
-    running: Lanes,
-    left: Lanes,
-    ttft: Lanes,
-    tpot: Lanes,
-    e2e: Lanes,
-    kv: Lanes,
-    cycle: Lanes,
-}
-
-/// Looks at an operating point without its slopes.
-pub struct SpotView;
-
-impl View for SpotView {
-    type Seen = SpotLanes;
-    #[inline(always)]
-    fn see(&self, at: &Operating) -> SpotLanes {
-        SpotLanes {
-            decoding: at.decoding.value,
-            running: at.running.value,
-            left: at.left,
-            ttft: at.ttft.value,
-            tpot: at.tpot.value,
-            e2e: at.e2e.value,
-            kv: at.kv.value,
-            cycle: at.cycle.value,
-        }
-    }
-}
 
 /// One entry a row; what is not known is NaN or `NONE`.
 pub struct Ledger {
@@ -103,6 +21,8 @@ pub struct Ledger {
     pub seats: Vec<f64>,
     /// The row's curve.
     pub curve: Vec<u32>,
+    /// Where the row's replica is full.
+    pub ceiling: Vec<u32>,
     /// The largest rate.
     pub rate: Vec<f64>,
     /// The smallest of the physical limits.
@@ -126,6 +46,7 @@ impl Ledger {
             kv_pool: unknown(),
             seats: unknown(),
             curve: vec![NONE; rows],
+            ceiling: vec![NONE; rows],
             rate: unknown(),
             sustained: unknown(),
             decoding: unknown(),
@@ -138,7 +59,7 @@ impl Ledger {
     /// Settles the status of rows that have an operating point, and forgets what the others may not say. The last of `spots` is
     /// nowhere.
     pub fn close(&mut self, spots: &[Spot], cells: &mut Cells) {
-        let sound: Vec<bool> = spots.iter().map(Spot::is_sound).collect();
+        let sound: Vec<bool> = spots.iter().map(|spot| spot.sound).collect();
         for row in 0..self.status.len() {
             if self.status[row] == Status::Ok {
                 let somewhere = sound.get(self.spot[row] as usize).copied().unwrap_or(false);
@@ -252,10 +173,17 @@ impl Ledger {
         fill(cells, Answer::InFlight, |row| self.rate[row] * at(row).e2e);
         fill(cells, Answer::Running, |row| at(row).running);
         fill(cells, Answer::Decoding, |row| at(row).decoding);
+        fill(cells, Answer::Waiting, |row| self.rate[row] * at(row).e2e - at(row).running);
+        fill(cells, Answer::SeatWait, |row| at(row).seat_wait);
         fill(cells, Answer::TtftMean, |row| at(row).ttft);
+        fill(cells, Answer::TtftP50, |row| at(row).ttft_p50);
+        fill(cells, Answer::TtftP90, |row| at(row).ttft_p90);
+        fill(cells, Answer::TtftP99, |row| at(row).ttft_p99);
         fill(cells, Answer::TpotMean, |row| at(row).tpot);
         fill(cells, Answer::TpotTokenMean, |row| at(row).tpot_token);
+        fill(cells, Answer::ItlP99, |row| at(row).itl_p99);
         fill(cells, Answer::E2eMean, |row| at(row).e2e);
+        fill(cells, Answer::E2eP99, |row| at(row).e2e_p99);
         fill(cells, Answer::PrefillShare, |row| at(row).prefill_share);
         fill(cells, Answer::KvInFlight, |row| at(row).kv);
         fill(cells, Answer::KvUse, |row| at(row).kv / self.kv_pool[row]);
@@ -289,7 +217,7 @@ impl Ledger {
 }
 
 /// Answers that grow with the number of slots.
-const EXTENSIVE: [Answer; 16] = [
+const EXTENSIVE: [Answer; 17] = [
     Answer::MaxRate,
     Answer::RateAtCompute,
     Answer::RateAtKv,
@@ -300,6 +228,7 @@ const EXTENSIVE: [Answer; 16] = [
     Answer::RateAtUtilization,
     Answer::NaiveRate,
     Answer::InFlight,
+    Answer::Waiting,
     Answer::Running,
     Answer::Decoding,
     Answer::KvInFlight,

@@ -7,7 +7,9 @@ use crate::points::{Input, Status, columns};
 use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::solve::curve_of;
+use crate::spot::{Levels, Queue, Spots};
 use crate::table::Stretch;
+use crate::waiting::Ceiling;
 use crate::workload::Workload;
 
 columns! {
@@ -20,9 +22,14 @@ columns! {
     Decoding = "decoding",
     Waiting = "waiting",
     TtftMean = "ttft_mean_s",
+    TtftP50 = "ttft_p50_s",
+    TtftP90 = "ttft_p90_s",
+    TtftP99 = "ttft_p99_s",
     TpotMean = "tpot_mean_s",
     TpotTokenMean = "tpot_token_mean_s",
+    ItlP99 = "itl_p99_s",
     E2eMean = "e2e_mean_s",
+    E2eP99 = "e2e_p99_s",
     PrefillShare = "prefill_share",
     Utilization = "utilization",
     KvInFlight = "kv_in_flight_tokens",
@@ -116,22 +123,39 @@ impl Excess for OverLoad {
     }
 }
 
+/// Answers that have no end where the replica is exactly full.
+const WAITING: [LoadAnswer; 10] = [
+    LoadAnswer::InFlight,
+    LoadAnswer::Waiting,
+    LoadAnswer::SeatWait,
+    LoadAnswer::TtftMean,
+    LoadAnswer::TtftP50,
+    LoadAnswer::TtftP90,
+    LoadAnswer::TtftP99,
+    LoadAnswer::E2eMean,
+    LoadAnswer::E2eP99,
+    LoadAnswer::Excess,
+];
+
 /// The largest rate that a replica sustains, and the B there, in eight lanes.
 struct Sustained {
     rate: Lanes,
     decoding: Lanes,
+    by_pool: LaneMask,
     converged: LaneMask,
 }
 
 impl Sustained {
     fn new(chart: &Chart, kv_pool: Lanes, seats: Lanes) -> Self {
         let compute = LimitRate::compute(chart);
-        let mut best = Self { rate: compute.rate, decoding: compute.decoding, converged: compute.converged };
+        let (rate, decoding, converged) = (compute.rate, compute.decoding, compute.converged);
+        let mut best = Self { rate, decoding, by_pool: LaneMask::NONE, converged };
         for (limit, bound) in [(Limit::KvPool, kv_pool), (Limit::Seats, seats)] {
             let found = LimitRate::bounded(chart, limit, bound);
             let smaller = found.rate.less(best.rate);
             best.rate = Lanes::select(smaller, found.rate, best.rate);
             best.decoding = Lanes::select(smaller, found.decoding, best.decoding);
+            best.by_pool = if limit == Limit::KvPool { smaller } else { best.by_pool.and(!smaller) };
             best.converged = best.converged.and(found.converged);
         }
         best
@@ -159,11 +183,15 @@ pub fn solve_load(replicas: &[Replica], rows: &Stretch, group: &[usize], loads: 
     let per_client = Lanes::splat(1.0) / loads.concurrency;
     let excess = OverLoad { open, rate: OverRate(loads.rate), think: loads.think_time, per_client };
     let root = smallest_root(&chart, most.decoding, &excess);
-    let at = chart.curve.at(Lanes::select(over, most.decoding, root.at));
+    let decoding = Lanes::select(over, most.decoding, root.at);
+    let at = chart.curve.at(decoding);
     let rate = Lanes::select(open, loads.rate, at.rate.value);
     let wait = loads.concurrency / rate - loads.think_time - at.e2e.value;
-    let wait = Lanes::select(over, wait, Lanes::splat(0.0));
-    let mut answers = LoadAnswers::at(&at, rate, wait, rate / most.rate, kv_pool / slots, &chart.curve.workload);
+    let everybody = Lanes::select(over, wait, Lanes::ZERO);
+    let ceiling = Ceiling { rate: full.rate.value, running: full.running.value, by_pool: most.by_pool };
+    let queue = Queue { ceiling, closed: !open, everybody };
+    let spots = Spots::look(&chart, decoding, &queue, &Levels::new());
+    let mut answers = LoadAnswers::at(&spots, rate, rate / most.rate, kv_pool / slots, &chart.curve.workload);
     answers.multiply(slots);
     let settled = root.converged.and(most.converged);
     for (lane, &feasible) in feasible.iter().enumerate() {
@@ -183,39 +211,38 @@ impl LoadAnswers {
         }
     }
 
-    fn at(at: &Operating, rate: Lanes, wait: Lanes, utilization: Lanes, kv_pool: Lanes, workload: &Workload) -> Self {
-        let decode_tokens = workload.decode_tokens;
-        let output = rate * workload.mean_output;
-        let residence = at.e2e.value + wait;
-        let in_flight = rate * residence;
+    fn at(at: &Spots, rate: Lanes, utilization: Lanes, kv_pool: Lanes, workload: &Workload) -> Self {
+        let in_flight = rate * at.e2e;
         let one = Lanes::splat(1.0);
         let mut fields = [Lanes::splat(f64::NAN); LOAD_ANSWERS];
         let mut set = |field: LoadAnswer, value| fields[field as usize] = value;
         set(LoadAnswer::Rate, rate);
         set(LoadAnswer::Excess, utilization - one);
         set(LoadAnswer::InFlight, in_flight);
-        set(LoadAnswer::Running, at.running.value);
-        set(LoadAnswer::Decoding, at.decoding.value);
-        set(LoadAnswer::Waiting, (in_flight - at.running.value).max(Lanes::splat(0.0)));
-        set(LoadAnswer::TtftMean, at.ttft.value + wait);
-        set(LoadAnswer::TpotMean, at.tpot.value);
-        set(LoadAnswer::TpotTokenMean, at.cycle.value / decode_tokens);
-        set(LoadAnswer::E2eMean, residence);
+        set(LoadAnswer::Running, at.running);
+        set(LoadAnswer::Decoding, at.decoding);
+        set(LoadAnswer::Waiting, (in_flight - at.running).max(Lanes::ZERO));
+        set(LoadAnswer::TtftMean, at.ttft);
+        set(LoadAnswer::TtftP50, at.ttft_p50);
+        set(LoadAnswer::TtftP90, at.ttft_p90);
+        set(LoadAnswer::TtftP99, at.ttft_p99);
+        set(LoadAnswer::TpotMean, at.tpot);
+        set(LoadAnswer::TpotTokenMean, at.tpot_token);
+        set(LoadAnswer::ItlP99, at.itl_p99);
+        set(LoadAnswer::E2eMean, at.e2e);
+        set(LoadAnswer::E2eP99, at.e2e_p99);
         set(LoadAnswer::PrefillShare, one - at.left);
         set(LoadAnswer::Utilization, utilization);
-        set(LoadAnswer::KvInFlight, at.kv.value);
-        set(LoadAnswer::KvUse, at.kv.value / kv_pool);
-        set(LoadAnswer::OutputTokens, output);
-        set(LoadAnswer::SeatWait, wait);
+        set(LoadAnswer::KvInFlight, at.kv);
+        set(LoadAnswer::KvUse, at.kv / kv_pool);
+        set(LoadAnswer::OutputTokens, rate * workload.mean_output);
+        set(LoadAnswer::SeatWait, at.seat_wait);
         Self { fields, status: [LoadStatus::Ok; LANES] }
     }
 
     fn close(&mut self, lane: usize, feasible: Status, settled: bool, over: bool, unstable: bool) {
-        let finite = self
-            .fields
-            .iter()
-            .enumerate()
-            .all(|(i, field)| i == LoadAnswer::Excess as usize || field.0[lane].is_finite());
+        let may_be_null = |i: usize| WAITING.iter().any(|&waiting| i == waiting as usize);
+        let finite = self.fields.iter().enumerate().all(|(i, field)| may_be_null(i) || field.0[lane].is_finite());
         let status = match feasible {
             Status::DoesNotFit => LoadStatus::DoesNotFit,
             Status::InvalidParallelism => LoadStatus::InvalidParallelism,

@@ -350,6 +350,11 @@ impl<R: Real> Dual<R> {
     }
 }
 
+impl Dual<Lanes> {
+    /// Zero.
+    pub const ZERO: Self = Self { value: Lanes::ZERO, slope: Lanes::ZERO };
+}
+
 impl<R: Real> Neg for Dual<R> {
     type Output = Self;
     #[inline(always)]

@@ -6,22 +6,25 @@
 
 use std::sync::Arc;
 
-use crate::capacity::{BOUNDED, LIMITS, Limit, LimitRate, Verdict, invert};
+use crate::capacity::{BOUNDED, LIMITS, Limit, LimitRate, Verdict, WAITING, invert};
+use crate::ceilings::{Ceilings, smallest};
 use crate::chart::Chart;
 use crate::equilibrium::Curve;
 use crate::intern::{Interner, mix};
-use crate::ledger::{Ledger, Spot, SpotView};
+use crate::ledger::Ledger;
 use crate::lengths::EmpiricalLengths;
 use crate::points::{Input, NO_LIMIT, RATE_ANSWERS, Status};
 use crate::real::{LANES, Lanes, Real};
 use crate::replica::Replica;
 use crate::root::Root;
+use crate::slo::{self, Standard};
+use crate::spot::{Levels, Queue, Spot, Spots};
 use crate::table::{Cells, Stretch, law_at};
-use crate::tasks::{Found, NONE, Tasks};
+use crate::tasks::{Found, Group, NONE, Tasks};
 use crate::workload::{Lengths, Workload};
 
 /// Inputs that shape a curve, beside the replica.
-pub const CURVE_INPUTS: [Input; 8] = [
+pub const CURVE_INPUTS: [Input; 9] = [
     Input::Lengths,
     Input::Isl,
     Input::Osl,
@@ -29,6 +32,7 @@ pub const CURVE_INPUTS: [Input; 8] = [
     Input::OslCv,
     Input::PrefixTokens,
     Input::PrefixHitShare,
+    Input::ArrivalCv,
     Input::Budget,
 ];
 /// What makes a curve: the replica and its inputs.
@@ -37,10 +41,20 @@ type CurveKey = [u64; 1 + CURVE_INPUTS.len()];
 const MEMORY_INPUTS: [Input; 5] =
     [Input::Seats, Input::MemoryUtilization, Input::MemoryBytes, Input::ReservedBytes, Input::KvCacheTokens];
 
-/// Work on one bounded limit: which task each row has, and what the tasks found.
+/// Limits that are solved for, in the order in which they are.
+const ASKED: [Limit; 5] = [Limit::KvPool, Limit::Seats, Limit::TpotSlo, Limit::TtftSlo, Limit::E2eSlo];
+
+/// Work on one limit: which task each row has, and what the tasks found.
 struct Asked {
     of_row: Vec<u32>,
     found: Vec<Found>,
+}
+
+impl Asked {
+    /// What was found for a row.
+    fn of(&self, row: usize) -> Option<&Found> {
+        self.found.get(self.of_row[row] as usize)
+    }
 }
 
 /// What the limits of eight rows found; NaN where a limit was not asked for.
@@ -84,16 +98,27 @@ struct Block<'a> {
     /// E2E of the idle replica, by curve.
     idle_e2e: Vec<f64>,
     compute: Vec<Found>,
+    ceilings: Ceilings,
 }
 
 /// Solves a block of rows on one thread and writes its cells.
 pub fn solve_block(replicas: &[Replica], table: &Stretch, cells: &mut Cells) {
     let ledger = Ledger::new(table.len());
-    let mut block = Block { replicas, table, ledger, charts: Vec::new(), idle_e2e: Vec::new(), compute: Vec::new() };
+    let mut block = Block {
+        replicas,
+        table,
+        ledger,
+        charts: Vec::new(),
+        idle_e2e: Vec::new(),
+        compute: Vec::new(),
+        ceilings: Ceilings::default(),
+    };
     let first = block.number_curves();
     block.chart_curves(&first);
-    let limits = BOUNDED.map(|limit| block.solve_limit(limit));
-    let inverted = block.judge(&limits, cells);
+    let [kv_pool, seats, tpot] = BOUNDED.map(|limit| block.solve_limit(limit));
+    block.find_ceilings(&kv_pool, &seats);
+    let [ttft, e2e] = WAITING.map(|limit| block.solve_slo(limit));
+    let inverted = block.judge(&[kv_pool, seats, tpot, ttft, e2e], cells);
     block.invert_rates(&inverted);
     let spots = block.find_operating_points();
     block.ledger.close(&spots, cells);
@@ -185,15 +210,57 @@ impl Block<'_> {
         let mut tasks = Tasks::new(self.compute.len(), self.table.len());
         let of_row = tasks.numbers(&self.ledger.curve, self.bounds(limit));
         let mut found = vec![Found::NOTHING; tasks.count()];
-        tasks.solve(&self.charts, |chart, numbers, bounds| {
-            Found::store(&mut found, numbers, &LimitRate::bounded(chart, limit, bounds));
+        tasks.solve(&self.charts, |chart, group| {
+            Found::store(&mut found, group.tasks, &LimitRate::bounded(chart, limit, group.values));
+        });
+        Asked { of_row, found }
+    }
+
+    /// Finds out where each row's replica is full.
+    fn find_ceilings(&mut self, kv_pool: &Asked, seats: &Asked) {
+        let mut tasks = Tasks::new(self.compute.len(), self.table.len());
+        for row in 0..self.table.len() {
+            let curve = self.ledger.curve[row];
+            let limits = [
+                (Limit::Compute, self.compute.get(curve as usize)),
+                (Limit::KvPool, kv_pool.of(row)),
+                (Limit::Seats, seats.of(row)),
+            ];
+            self.ledger.ceiling[row] = smallest(limits)
+                .map_or(NONE, |(limit, found)| tasks.number(curve, u32::from(limit as u8), found.decoding));
+        }
+        self.ceilings = Ceilings::look(&tasks, &self.charts);
+    }
+
+    /// Solves each distinct (curve, ceiling, percentile, bound) of a limit that includes the wait for a seat.
+    fn solve_slo(&self, limit: Limit) -> Asked {
+        let bounds = self.bounds(limit);
+        let percentiles = self.table.fields[Input::SloPercentile as usize];
+        let mut settings: Interner<(u32, u64)> = Interner::new(self.table.len());
+        let mut tasks = Tasks::new(self.compute.len(), self.table.len());
+        let mut number = |row: usize| {
+            let (curve, bound, ceiling) = (self.ledger.curve[row], bounds[row], self.ledger.ceiling[row]);
+            if curve == NONE || bound.is_nan() {
+                return NONE;
+            }
+            let setting = (ceiling, percentiles[row].to_bits());
+            tasks.number(curve, settings.number(setting, mix(u64::from(ceiling)) ^ setting.1), bound)
+        };
+        let of_row = (0..self.table.len()).map(&mut number).collect();
+        let mut found = vec![Found::NOTHING; tasks.count()];
+        tasks.solve(&self.charts, |chart, group| {
+            let setting = |lane: usize| settings.keys()[group.settings[lane] as usize];
+            let (ceiling, top) = self.ceilings.gather(std::array::from_fn(|lane| setting(lane).0));
+            let percentile = Lanes::from_fn(|lane| f64::from_bits(setting(lane).1));
+            let standard = Standard { limit, bound: group.values, percentile, ceiling, top };
+            Found::store(&mut found, group.tasks, &slo::largest_rate(chart, &standard));
         });
         Asked { of_row, found }
     }
 
     /// Names what binds in each row, and finds B where a limit's own root gives it; returns the rate whose B is still to be found,
     /// NaN where none is. The bits are the same with any vectors.
-    fn judge(&mut self, limits: &[Asked; BOUNDED.len()], cells: &mut Cells) -> Vec<f64> {
+    fn judge(&mut self, limits: &[Asked; ASKED.len()], cells: &mut Cells) -> Vec<f64> {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the feature was detected on the line above.
@@ -204,12 +271,12 @@ impl Block<'_> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn judge_with_avx2(&mut self, limits: &[Asked; BOUNDED.len()], cells: &mut Cells) -> Vec<f64> {
+    fn judge_with_avx2(&mut self, limits: &[Asked; ASKED.len()], cells: &mut Cells) -> Vec<f64> {
         self.judge_all(limits, cells)
     }
 
     #[inline(always)]
-    fn judge_all(&mut self, limits: &[Asked; BOUNDED.len()], cells: &mut Cells) -> Vec<f64> {
+    fn judge_all(&mut self, limits: &[Asked; ASKED.len()], cells: &mut Cells) -> Vec<f64> {
         let mut inverted = vec![f64::NAN; self.table.len()];
         for start in (0..self.table.len()).step_by(LANES) {
             self.judge_eight(start, limits, cells, &mut inverted);
@@ -218,15 +285,15 @@ impl Block<'_> {
     }
 
     #[inline(always)]
-    fn judge_eight(&mut self, start: usize, limits: &[Asked; BOUNDED.len()], cells: &mut Cells, inverted: &mut [f64]) {
+    fn judge_eight(&mut self, start: usize, limits: &[Asked; ASKED.len()], cells: &mut Cells, inverted: &mut [f64]) {
         let rows = start..self.table.len().min(start + LANES);
         let mut eight = Eight::new();
         for (lane, row) in rows.clone().enumerate() {
             eight.add(Limit::Compute, lane, self.compute.get(self.ledger.curve[row] as usize));
         }
-        for (limit, asked) in BOUNDED.into_iter().zip(limits) {
+        for (limit, asked) in ASKED.into_iter().zip(limits) {
             for (lane, row) in rows.clone().enumerate() {
-                eight.add(limit, lane, asked.found.get(asked.of_row[row] as usize));
+                eight.add(limit, lane, asked.of(row));
             }
         }
         let caps = &self.table.fields[Input::UtilizationCap as usize][rows.clone()];
@@ -266,11 +333,11 @@ impl Block<'_> {
             }
         }
         let mut found = vec![Found::NOTHING; tasks.count()];
-        tasks.solve(&self.charts, |chart, numbers, rates| {
-            let top = |lane: usize| most_decoding.get(numbers[lane] as usize).copied().unwrap_or(0.0);
-            let root = invert(chart, Lanes::from_fn(top), rates);
+        tasks.solve(&self.charts, |chart, group| {
+            let top = |lane: usize| most_decoding.get(group.tasks[lane] as usize).copied().unwrap_or(0.0);
+            let root = invert(chart, Lanes::from_fn(top), group.values);
             let Root { at: decoding, evaluations, converged, .. } = root;
-            Found::store(&mut found, numbers, &LimitRate { rate: rates, decoding, evaluations, converged });
+            Found::store(&mut found, group.tasks, &LimitRate { rate: group.values, decoding, evaluations, converged });
         });
         for (row, &task) in of_row.iter().enumerate() {
             if let Some(one) = found.get(task as usize) {
@@ -284,13 +351,20 @@ impl Block<'_> {
     /// Looks at each distinct operating point; the last is nowhere.
     fn find_operating_points(&mut self) -> Vec<Spot> {
         let mut tasks = Tasks::new(self.compute.len(), self.table.len());
-        self.ledger.spot = tasks.numbers(&self.ledger.curve, &self.ledger.decoding);
+        for row in 0..self.table.len() {
+            let (curve, ceiling, decoding) =
+                (self.ledger.curve[row], self.ledger.ceiling[row], self.ledger.decoding[row]);
+            let nowhere = curve == NONE || decoding.is_nan();
+            self.ledger.spot[row] = if nowhere { NONE } else { tasks.number(curve, ceiling, decoding) };
+        }
+        let levels = Levels::new();
         let mut spots = vec![Spot::NOWHERE; tasks.count() + 1];
-        tasks.solve(&self.charts, |chart, numbers, decoding| {
-            let at = chart.curve.see(decoding, &SpotView);
-            for (lane, &number) in numbers.iter().enumerate() {
-                if number != NONE {
-                    spots[number as usize] = Spot::lane(&at, chart.curve.workload.decode_tokens, lane);
+        tasks.solve(&self.charts, |chart, Group { tasks, settings, values }| {
+            let (ceiling, _) = self.ceilings.gather(*settings);
+            let found = Spots::look(chart, *values, &Queue::open(ceiling), &levels);
+            for (lane, &task) in tasks.iter().enumerate() {
+                if task != NONE {
+                    spots[task as usize] = found.lane(lane);
                 }
             }
         });
@@ -313,6 +387,7 @@ pub fn curve_of(
         osl_cv: lanes(Input::OslCv),
         prefix_tokens: lanes(Input::PrefixTokens),
         prefix_hit_share: lanes(Input::PrefixHitShare),
+        arrival_cv: lanes(Input::ArrivalCv),
     };
     Curve::new(replicas, Workload::new(lengths), lanes(Input::Budget))
 }

@@ -81,7 +81,7 @@ pub struct GridSweep<'a> {
 }
 
 /// The cells of neighbouring points of a grid, to be written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GridCells<'a> {
     /// Inputs, defaults filled in.
     pub inputs: [&'a mut [f64]; INPUTS],

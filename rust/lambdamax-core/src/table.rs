@@ -8,6 +8,7 @@ use crate::error::CoreError;
 use crate::lengths::EmpiricalLengths;
 use crate::points::{ANSWERS, INPUTS, Input, POINT_FIELDS, Status};
 use crate::replica::{BLOCK_TOKENS, Feasibility, Replica};
+use crate::slo::MEAN;
 
 /// Share of the physical capacity that a plan may use, where a point says nothing.
 const DEFAULT_UTILIZATION_CAP: f64 = 0.9;
@@ -48,7 +49,7 @@ pub struct Columns {
 }
 
 /// The answer cells of neighbouring rows, to be written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Cells<'a> {
     /// One slice for each `Answer`.
     pub fields: [&'a mut [f64]; ANSWERS],
@@ -73,10 +74,19 @@ pub fn blocks_of<const N: usize>(columns: [&mut [f64]; N], block: usize) -> Vec<
     blocks
 }
 
+/// Coefficient of variation of the gaps of Poisson arrivals.
+const POISSON_CV: f64 = 1.0;
+/// Largest coefficient of variation of gaps for which the dispersion of gamma renewals was fitted.
+const MOST_ARRIVAL_CV: f64 = 20.0;
+/// Largest percentile of an SLO.
+const MOST_PERCENTILE: f64 = 99.9;
+
 /// What holds where a point gives no value; SLOs and price have no default and stay NaN, and so do for now what follows from others.
 fn default_of(replica: &Replica, field: Input) -> f64 {
     match field {
         Input::IslCv | Input::OslCv | Input::PrefixTokens => 0.0,
+        Input::ArrivalCv => POISSON_CV,
+        Input::SloPercentile => MEAN,
         Input::Seats => replica.defaults.max_num_seqs,
         Input::Budget => replica.defaults.max_num_batched_tokens,
         Input::MemoryUtilization => replica.defaults.memory_utilization,
@@ -277,6 +287,7 @@ impl Stretch<'_> {
         let not_negative =
             [Input::IslCv, Input::OslCv, Input::PrefixTokens, Input::PrefixHitShare, Input::ReservedBytes];
         at_least_one
+            && (0.0..=MOST_ARRIVAL_CV).contains(&get(Input::ArrivalCv))
             && get(Input::Osl) > 1.0
             && get(Input::PrefixHitShare) <= 1.0
             && not_negative.iter().all(|&f| get(f) >= 0.0)
@@ -288,6 +299,7 @@ impl Stretch<'_> {
         let positive_or_absent = |value: f64| (value > 0.0) | value.is_nan();
         let price = get(Input::Price);
         (get(Input::UtilizationCap) > 0.0)
+            & (MEAN..=MOST_PERCENTILE).contains(&get(Input::SloPercentile))
             & positive_or_absent(get(Input::SloTtft))
             & positive_or_absent(get(Input::SloTpot))
             & positive_or_absent(get(Input::SloE2e))

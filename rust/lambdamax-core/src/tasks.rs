@@ -1,4 +1,4 @@
-//! Work of one block, each piece once: (curve, number) pairs run in the lane of their curve.
+//! Work of one block, each piece once: (curve, setting, number) run in the lane of their curve.
 
 use crate::capacity::LimitRate;
 use crate::chart::Chart;
@@ -8,45 +8,55 @@ use crate::real::{LANES, Lanes};
 /// Stands for a row, limit or lane without a task.
 pub const NONE: u32 = u32::MAX;
 
-/// A curve and a number: a bound, a rate or a B.
-type Task = (u32, u64);
+/// A curve, a setting of the question, and a number: a bound, a rate or a B.
+type Task = (u32, u32, u64);
 
-/// Distinct (curve, number) pairs of a block, and those of each curve as a list.
+/// Tasks of up to eight lanes; idle lanes have the task `NONE`, the setting 0 and NaN.
+pub struct Group {
+    /// Numbers of the tasks.
+    pub tasks: [u32; LANES],
+    /// Their settings.
+    pub settings: [u32; LANES],
+    /// Their numbers.
+    pub values: Lanes,
+}
+
+/// Distinct tasks of a block, and those of each curve as a list.
 pub struct Tasks {
-    pairs: Interner<Task>,
+    distinct: Interner<Task>,
     /// First task of each curve.
     first: Vec<u32>,
     /// Next task of the same curve.
     next: Vec<u32>,
-    /// The pair asked for last, and its number: neighbouring rows often share it.
+    /// The task asked for last, and its number: neighbouring rows often share it.
     last: (Task, u32),
 }
 
 impl Tasks {
     /// None yet, on so many curves, for so many rows.
     pub fn new(curves: usize, rows: usize) -> Self {
-        Self { pairs: Interner::new(rows), first: vec![NONE; curves], next: Vec::new(), last: ((NONE, 0), NONE) }
+        Self { distinct: Interner::new(rows), first: vec![NONE; curves], next: Vec::new(), last: ((NONE, 0, 0), NONE) }
     }
 
-    /// The pair's number; a new one if it is not remembered.
-    fn number(&mut self, curve: u32, value: f64) -> u32 {
-        let bits = value.to_bits();
-        if self.last.0 == (curve, bits) {
+    /// The task's number; a new one if it is not remembered.
+    pub fn number(&mut self, curve: u32, setting: u32, value: f64) -> u32 {
+        let task = (curve, setting, value.to_bits());
+        if self.last.0 == task {
             return self.last.1;
         }
-        let number = self.pairs.number((curve, bits), bits ^ mix(u64::from(curve)));
+        let number = self.distinct.number(task, task.2 ^ mix(u64::from(curve) | u64::from(setting) << 32));
         if number as usize == self.next.len() {
             self.next.push(self.first[curve as usize]);
             self.first[curve as usize] = number;
         }
-        self.last = ((curve, bits), number);
+        self.last = (task, number);
         number
     }
 
-    /// The number of each row's pair; `NONE` where it has no curve or no value.
+    /// The number of each row's task with setting 0; `NONE` where it has no curve or no value.
     pub fn numbers(&mut self, curves: &[u32], values: &[f64]) -> Vec<u32> {
         let number = |(&curve, &value): (&u32, &f64)| {
-            if curve == NONE || value.is_nan() { NONE } else { self.number(curve, value) }
+            if curve == NONE || value.is_nan() { NONE } else { self.number(curve, 0, value) }
         };
         curves.iter().zip(values).map(number).collect()
     }
@@ -56,21 +66,22 @@ impl Tasks {
         self.next.len()
     }
 
-    /// Runs every task in the lane of its curve; `run` gets the numbers of the tasks (`NONE` in idle lanes) and their values
-    /// (NaN in idle lanes).
-    pub fn solve(&self, charts: &[Chart], mut run: impl FnMut(&Chart, [u32; LANES], Lanes)) {
+    /// Runs every task in the lane of its curve.
+    pub fn solve(&self, charts: &[Chart], mut run: impl FnMut(&Chart, &Group)) {
         for (group, chart) in charts.iter().enumerate() {
             let mut tasks: [u32; LANES] =
                 std::array::from_fn(|lane| self.first.get(group * LANES + lane).copied().unwrap_or(NONE));
             while tasks.iter().any(|&task| task != NONE) {
-                run(chart, tasks, Lanes::from_fn(|lane| self.value(tasks[lane])));
+                let settings = tasks.map(|task| self.task(task).map_or(0, |known| known.1));
+                let value = |lane: usize| self.task(tasks[lane]).map_or(f64::NAN, |known| f64::from_bits(known.2));
+                run(chart, &Group { tasks, settings, values: Lanes::from_fn(value) });
                 tasks = tasks.map(|task| if task == NONE { NONE } else { self.next[task as usize] });
             }
         }
     }
 
-    fn value(&self, task: u32) -> f64 {
-        if task == NONE { f64::NAN } else { f64::from_bits(self.pairs.keys()[task as usize].1) }
+    fn task(&self, number: u32) -> Option<Task> {
+        self.distinct.keys().get(number as usize).copied()
     }
 }
 

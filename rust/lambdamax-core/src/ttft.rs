@@ -20,6 +20,35 @@ impl Steps<'_> {
     fn gemms<const N: usize>(&self, tokens: [D; N], rows: [D; N]) -> [D; N] {
         self.costs.gemms(D::constant, self.routed, tokens, rows)
     }
+
+    /// GEMM time of a step of `decodes` alone [s].
+    #[inline(always)]
+    pub fn decode_gemms(&self, decodes: D) -> D {
+        let [step] = self.gemms([decodes], [decodes]);
+        step
+    }
+}
+
+/// What looks at each class of prompts as it is added up.
+pub trait Watch {
+    /// Its weight, its chunks, and the seconds it adds to the iterations it rides on.
+    #[inline(always)]
+    fn prompt(&mut self, _weight: Lanes, _chunks: Lanes, _added: Lanes) {}
+}
+
+/// The sequences that a prompt meets, and the room they leave it.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// B.
+    pub decoding: D,
+    /// Decodes in the step that a request sees, itself among them.
+    pub seen: D,
+    /// Prompt tokens of others in the step that a chunk joins, h.
+    pub company: D,
+    /// Longest chunk, C.
+    pub room: D,
+    /// Longest prompt to prefill [tokens].
+    pub longest: Lanes,
 }
 
 /// Sums over the prompt law of what prefill adds at one B.
@@ -49,25 +78,27 @@ pub struct DecodeGemms {
 }
 
 impl PrefillWork {
-    /// Adds up the prompt law where `decoding` sequences decode and a request sees `seen`.
+    /// Adds up the prompt law, and shows each class to `watch`.
     #[inline(always)]
-    pub fn new(steps: &Steps, nodes: &[Prompt], longest: Lanes, room: D, decoding: D, seen: D) -> (Self, DecodeGemms) {
+    pub fn new(steps: &Steps, nodes: &[Prompt], batch: &Batch, watch: &mut impl Watch) -> (Self, DecodeGemms) {
+        let Batch { decoding, seen, company, room, longest } = *batch;
         let first = Cut::new(&nodes[0], room);
-        let [step, own_step, with_first] =
-            steps.gemms([decoding, seen, decoding + first.last], [decoding, seen, decoding]);
-        let mut chunking = Chunking { steps, decoding, decode_gemms: step, full_chunk: D::constant(Lanes::splat(0.0)) };
+        let base = decoding + company;
+        let [step, own_step, without, with_first] =
+            steps.gemms([decoding, seen, base, base + first.last], [decoding, seen, decoding, decoding]);
+        let mut chunking = Chunking { steps, decoding, base, without, full_chunk: D::constant(Lanes::splat(0.0)) };
         if Lanes::any(room.value.less(longest)) {
-            let [full] = steps.gemms([decoding + room], [decoding]);
-            chunking.full_chunk = full - step;
+            let [full] = steps.gemms([base + room], [decoding]);
+            chunking.full_chunk = full - without;
         }
         let mut work = Self::NONE;
-        work.add(&nodes[0], first.chunks, chunking.added(&nodes[0], &first, with_first));
+        work.add(&nodes[0], first.chunks, chunking.added(&nodes[0], &first, with_first), watch);
         let (triples, rest) = nodes[1..].as_chunks::<3>();
         for triple in triples {
-            work.add_cut(&chunking, triple, room);
+            work.add_cut(&chunking, triple, room, watch);
         }
         for node in rest {
-            work.add_cut(&chunking, &[*node], room);
+            work.add_cut(&chunking, &[*node], room, watch);
         }
         (work, DecodeGemms { step, own_step })
     }
@@ -83,21 +114,22 @@ impl PrefillWork {
 
     /// Adds some prompts, their GEMMs side by side.
     #[inline(always)]
-    fn add_cut<const N: usize>(&mut self, chunking: &Chunking, nodes: &[Prompt; N], room: D) {
+    fn add_cut<const N: usize>(&mut self, chunking: &Chunking, nodes: &[Prompt; N], room: D, watch: &mut impl Watch) {
         let mut cuts = [Cut::new(&nodes[0], room); N];
-        let mut tokens = [chunking.decoding; N];
+        let mut tokens = [chunking.base; N];
         for i in 0..N {
             cuts[i] = Cut::new(&nodes[i], room);
-            tokens[i] = chunking.decoding + cuts[i].last;
+            tokens[i] = chunking.base + cuts[i].last;
         }
         let gemms = chunking.steps.gemms(tokens, [chunking.decoding; N]);
         for i in 0..N {
-            self.add(&nodes[i], cuts[i].chunks, chunking.added(&nodes[i], &cuts[i], gemms[i]));
+            self.add(&nodes[i], cuts[i].chunks, chunking.added(&nodes[i], &cuts[i], gemms[i]), watch);
         }
     }
 
     #[inline(always)]
-    fn add(&mut self, node: &Prompt, chunks: Lanes, added: D) {
+    fn add(&mut self, node: &Prompt, chunks: Lanes, added: D, watch: &mut impl Watch) {
+        watch.prompt(node.weight, chunks, added.value);
         let held = node.held;
         let weighted = added.scale(node.weight);
         self.mean = self.mean + weighted;
@@ -137,7 +169,10 @@ impl Cut {
 struct Chunking<'a> {
     steps: &'a Steps<'a>,
     decoding: D,
-    decode_gemms: D,
+    /// Tokens of a step before the prompt joins it.
+    base: D,
+    /// GEMM time of that step.
+    without: D,
     /// GEMM time that a full chunk adds to the step it rides on; zero where no prompt has one.
     full_chunk: D,
 }
@@ -147,7 +182,7 @@ impl Chunking<'_> {
     #[inline(always)]
     fn added(&self, node: &Prompt, cut: &Cut, with_last: D) -> D {
         let full = self.full_chunk.scale(cut.chunks - Lanes::splat(1.0));
-        full.offset(node.added) + (with_last - self.decode_gemms)
+        full.offset(node.added) + (with_last - self.without)
     }
 }
 
@@ -179,19 +214,45 @@ pub struct Gate {
     pub running: D,
     /// KV tokens of the prefilling.
     pub prefilling_kv: D,
-    /// Mean TTFT [s].
+    /// Mean TTFT of a request that has a seat [s].
     pub ttft: D,
+    /// E[T], mean iteration [s].
+    pub iteration: D,
+    /// E[X], mean iteration that an arrival falls in [s].
+    pub seen: D,
+    /// Mean prefill of others in the iterations that a prompt rides on [s].
+    pub riders: D,
+    /// Whether an arrival finds an iteration running, as a probability.
+    pub busy: D,
+}
+
+/// Flow through the gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// B.
+    pub decoding: D,
+    /// λ.
+    pub rate: D,
+    /// T(B, 0).
+    pub step: D,
+    /// 1 − ρ.
+    pub left: D,
+    /// Prefill of the peers that bursty arrivals bring along [s]; negative where arrivals are more even than Poisson's.
+    pub peers: D,
+    /// Share of the population that an arrival meets.
+    pub others: Lanes,
 }
 
 impl Gate {
-    /// `step` is T(B, 0), `left` is 1 − ρ, `others` the share of the population that an arrival meets.
+    /// The gated queue's means.
     #[inline(always)]
-    pub fn new(decoding: D, rate: D, step: D, left: D, work: &PrefillWork, host: &HostLanes, others: Lanes) -> Self {
+    pub fn new(flow: &Flow, work: &PrefillWork, host: &HostLanes) -> Self {
+        let Flow { decoding, rate, step, left, peers, others } = *flow;
         let one = D::splat(1.0);
         let share = one - left;
         let iteration = step / left;
         let seen = iteration + (rate * work.square).scale(others) / (left * (one + share));
-        let riders = share * seen;
+        let riders = (share * seen + peers).max(D::splat(0.0));
         let hold = |value: D| D::select(host.full, value, D::constant(host.held_ttft));
         let residence = hold(step.scale(work.chunks) + work.mean + riders);
         let held_time = D::select(
@@ -208,6 +269,10 @@ impl Gate {
             running,
             prefilling_kv: rate * held_time,
             ttft: hold(wait + residence + D::constant(host.latency)),
+            iteration,
+            seen,
+            riders,
+            busy,
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Lengths {
     pub prefix_tokens: Lanes,
     /// Share of prompts with that prefix; without one, share of each prompt found in the cache.
     pub prefix_hit_share: Lanes,
+    /// Coefficient of variation of the gaps between arrivals; 1 is Poisson.
+    pub arrival_cv: Lanes,
 }
 
 /// One class of prompts.
@@ -80,8 +82,12 @@ pub struct Workload {
     pub mean_shared: Lanes,
     /// Shared prefix blocks, counted once [tokens].
     pub shared_prefix: Lanes,
-    prompt_cv: Lanes,
-    output_cv: Lanes,
+    /// Coefficient of variation of the prompt length.
+    pub prompt_cv: Lanes,
+    /// Coefficient of variation of the output length.
+    pub output_cv: Lanes,
+    /// Coefficient of variation of the gaps between arrivals.
+    pub arrival_cv: Lanes,
     laws: [Option<Arc<EmpiricalLengths>>; LANES],
 }
 
@@ -191,6 +197,7 @@ impl Workload {
             mean_shared: Lanes::splat(0.0),
             prompt_cv: lengths.isl_cv,
             output_cv: lengths.osl_cv,
+            arrival_cv: lengths.arrival_cv,
             shared_prefix: Lanes::splat(0.0),
             laws: [const { None }; LANES],
         };

@@ -1,0 +1,233 @@
+//! The spread of TTFT, of gaps between tokens and of whole requests at an operating point (docs/model.md section 7).
+
+use crate::equilibrium::{Operating, Passage};
+use crate::mixture::{Component, Gamma, Level, Mixture};
+use crate::real::{Lanes, Real};
+use crate::ttft::{HostLanes, Watch};
+use crate::waiting::{SeatWait, Spread};
+use crate::workload::Workload;
+
+/// How much of the fluctuation of the number decoding is left after its mean over a residence.
+const LASTING: f64 = 2.0 / 3.0;
+/// Least variance of what peers bring, as a share of the riders'.
+const LEAST_RIDERS: f64 = 0.9;
+/// Standard deviations below its mean at which the gap without prefill begins: far enough to be normal.
+const NORMAL_REACH: f64 = 100.0;
+/// Least standard deviation of a gap, as a share of it.
+const LEAST_GAP_SPREAD: f64 = 1e-9;
+
+/// A class of prompts at an operating point.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptSeen {
+    /// Share of requests.
+    pub weight: Lanes,
+    /// k.
+    pub chunks: Lanes,
+    /// s [s].
+    pub added: Lanes,
+}
+
+/// Every class of prompts.
+#[derive(Clone, Debug, Default)]
+pub struct Prompts(pub Vec<PromptSeen>);
+
+impl Watch for Prompts {
+    #[inline(always)]
+    fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
+        self.0.push(PromptSeen { weight, chunks, added });
+    }
+}
+
+impl Prompts {
+    #[inline(always)]
+    fn mean(&self, of: impl Fn(&PromptSeen) -> Lanes) -> Lanes {
+        self.0.iter().fold(Lanes::ZERO, |sum, one| sum + one.weight * of(one))
+    }
+}
+
+/// Mean and variance of a time [s, s²].
+#[derive(Clone, Copy, Debug)]
+struct Moments {
+    mean: Lanes,
+    variance: Lanes,
+}
+
+/// How latencies spread at an operating point.
+pub struct Latencies<'a> {
+    /// The point.
+    pub at: &'a Operating,
+    /// The classes of prompts there.
+    pub prompts: &'a Prompts,
+    /// Lengths.
+    pub workload: &'a Workload,
+    /// TTFT constants.
+    pub host: &'a HostLanes,
+    /// Of the populations.
+    pub spread: &'a Spread,
+    /// For a seat.
+    pub wait: &'a SeatWait,
+    /// A wait that everybody has [s]: that of a closed loop with more clients than seats.
+    pub everybody: Lanes,
+    /// Share of the population that an arrival meets.
+    pub others: Lanes,
+}
+
+impl Latencies<'_> {
+    fn passage(&self) -> &Passage {
+        &self.at.passage
+    }
+
+    /// ρ.
+    #[inline(always)]
+    fn share(&self) -> Lanes {
+        Lanes::splat(1.0) - self.at.left
+    }
+
+    /// λ of the others.
+    #[inline(always)]
+    fn rate(&self) -> Lanes {
+        self.at.rate.value * self.others
+    }
+
+    /// Seconds of a class from admission to its first token, less what it waits for others.
+    #[inline(always)]
+    fn alone(&self, prompt: &PromptSeen) -> Lanes {
+        let own = prompt.chunks * self.passage().step + prompt.added;
+        Lanes::select(self.host.full, own, self.host.held_ttft) + self.host_latency() + self.everybody
+    }
+
+    #[inline(always)]
+    fn host_latency(&self) -> Lanes {
+        Lanes::select(self.host.full, self.host.latency, Lanes::ZERO)
+    }
+
+    /// Law of TTFT.
+    #[inline(always)]
+    pub fn ttft(&self) -> Mixture {
+        let one = Lanes::splat(1.0);
+        let gate = self.gate();
+        let calm = Gamma::new(gate.mean, gate.variance);
+        let length = self.wait.length;
+        let waited = Gamma::new(gate.mean + length, gate.variance + length * length);
+        let mut components = Vec::with_capacity(2 * self.prompts.0.len());
+        for prompt in &self.prompts.0 {
+            let shift = self.alone(prompt);
+            components.push(Component { weight: prompt.weight * (one - self.wait.chance), shift, gamma: calm });
+            components.push(Component { weight: prompt.weight * self.wait.chance, shift, gamma: waited });
+        }
+        Mixture { components }
+    }
+
+    /// The random part of TTFT: the rest of the iteration that an arrival falls in, and others' prefill.
+    #[inline(always)]
+    fn gate(&self) -> Moments {
+        let (rho, rate, p) = (self.share(), self.rate(), self.passage());
+        let times = self.iteration();
+        let ahead = self.host.async_scheduling;
+        let half = Lanes::splat(0.5);
+        let third = Lanes::splat(1.0 / 3.0);
+        let mean_wait = p.busy * (p.seen * half + ahead * p.iteration);
+        let square_wait = p.busy * (times.seen_square * third + ahead * (p.seen * p.iteration + times.square));
+        let seen_variance = (times.seen_square - p.seen * p.seen).max(Lanes::ZERO);
+        let riders = rate * p.seen * p.square;
+        let variance = square_wait - mean_wait * mean_wait
+            + rho * (rho + p.busy) * seen_variance
+            + riders
+            + self.peers_variance(riders);
+        let kept = |value: Lanes| Lanes::select(self.host.full, value, Lanes::ZERO);
+        Moments { mean: kept(mean_wait + p.riders), variance: kept(variance) }
+    }
+
+    /// Of the number of peers that bursts bring, geometric in a burst, and of their prefill.
+    #[inline(always)]
+    fn peers_variance(&self, riders: Lanes) -> Lanes {
+        let p = self.passage();
+        let alike = p.peers * p.square / p.work.max(Lanes::splat(f64::MIN_POSITIVE));
+        let bursty = alike + p.peers * p.peers;
+        let even = alike.max(-Lanes::splat(LEAST_RIDERS) * riders);
+        Lanes::select(p.peers.less(Lanes::ZERO), even, bursty)
+    }
+
+    /// E[T²] and E[X²] from the first three cumulants of an iteration.
+    #[inline(always)]
+    fn iteration(&self) -> Iterations {
+        let one = Lanes::splat(1.0);
+        let three = Lanes::splat(3.0);
+        let (rho, rate, p) = (self.share(), self.rate(), self.passage());
+        let mean = p.iteration;
+        let cube = self.prompts.mean(|one| one.added * one.added * one.added);
+        let variance = rate * mean * p.square / (one - rho * rho);
+        let third = rate * (mean * cube + three * rho * p.square * variance) / (one - rho * rho * rho);
+        Iterations {
+            square: mean * mean + variance,
+            seen_square: (third + three * mean * variance) / mean + mean * mean,
+        }
+    }
+
+    /// TTFT's mean over all requests [s].
+    #[inline(always)]
+    pub fn ttft_mean(&self) -> Lanes {
+        self.at.ttft.value + self.wait.mean() + self.everybody
+    }
+
+    #[inline(always)]
+    fn ttft_variance(&self) -> Lanes {
+        let mean = self.prompts.mean(|one| self.alone(one));
+        let off = |one: &PromptSeen| {
+            let off = self.alone(one) - mean;
+            off * off
+        };
+        let waited = self.wait.chance * self.wait.length * self.wait.length;
+        let twice = waited + waited;
+        self.gate().variance + self.prompts.mean(off) + twice - self.wait.mean() * self.wait.mean()
+    }
+
+    /// A percentile of whole requests [s]: a lognormal with the output law's spread, and that of TTFT and of the steps.
+    #[inline(always)]
+    pub fn e2e(&self, level: &Level) -> Lanes {
+        let one = Lanes::splat(1.0);
+        let (p, w) = (self.passage(), self.workload);
+        let each = self.at.cycle.value / w.decode_tokens;
+        let slope = w.decode_tokens * p.own_step.slope / self.at.left;
+        let steps = w.decode_tokens * self.rate() * p.iteration * p.square / (self.at.left * self.at.left);
+        let lasting = slope * slope * self.spread.decoding * Lanes::splat(LASTING);
+        let decode = each * w.mean_output;
+        let by_length = decode * w.output_cv;
+        let variance = by_length * by_length + self.ttft_variance() + lasting + steps;
+        let squared_scale = (one + variance / (decode * decode)).ln();
+        let median = decode * (-Lanes::splat(0.5) * squared_scale).exp();
+        self.ttft_mean() - each + median * (squared_scale.sqrt() * level.z).exp()
+    }
+
+    /// A percentile of the gaps between tokens [s]: with and without prefill in the step, and at most a full step.
+    #[inline(always)]
+    pub fn itl(&self, level: &Level) -> Lanes {
+        let one = Lanes::splat(1.0);
+        let tiny = Lanes::splat(f64::MIN_POSITIVE);
+        let (rho, p) = (self.share(), self.passage());
+        let plain = p.own_step.value;
+        let chunks = self.rate() * p.iteration * self.prompts.mean(|one| one.chunks);
+        let joined = one - (-chunks).exp();
+        let deviation =
+            (self.spread.decoding.sqrt() * p.own_step.slope.abs()).max(plain * Lanes::splat(LEAST_GAP_SPREAD));
+        let mean = rho * p.iteration / joined.max(tiny);
+        let each = self.prompts.mean(|one| one.added * one.added / one.chunks);
+        let square = self.rate() * p.iteration * each / (one - rho * rho) + rho * p.iteration * rho * p.iteration;
+        let variance = (square / joined.max(tiny) - mean * mean).max(Lanes::ZERO) + deviation * deviation;
+        let reach = deviation * Lanes::splat(NORMAL_REACH);
+        let without = Gamma::new(reach, deviation * deviation);
+        let with = Gamma::new(mean, variance);
+        let components = vec![
+            Component { weight: one - joined, shift: plain - reach, gamma: without },
+            Component { weight: joined, shift: plain, gamma: with },
+        ];
+        let most = plain + p.room * p.work / self.workload.mean_uncached + level.z * deviation;
+        Mixture { components }.quantile(level).min(most)
+    }
+}
+
+/// Moments of an iteration [s²].
+struct Iterations {
+    square: Lanes,
+    seen_square: Lanes,
+}

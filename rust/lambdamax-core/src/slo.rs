@@ -1,0 +1,137 @@
+//! The largest rate under an SLO on TTFT or end-to-end latency, mean or percentile, the wait for a seat included (docs/model.md
+//! section 8).
+
+use crate::capacity::{Limit, LimitRate, Start};
+use crate::chart::Chart;
+use crate::equilibrium::{Operating, View};
+use crate::latency::{Latencies, Prompts};
+use crate::mixture::Level;
+use crate::real::{Dual, Lanes, Real};
+use crate::root::{self, Function, Sample};
+use crate::ttft::Watch;
+use crate::waiting::{Ceiling, SeatWait, Spread};
+
+type D = Dual<Lanes>;
+
+/// A percentile that stands for the mean.
+pub const MEAN: f64 = 0.0;
+/// Any percentile, where a lane asks for the mean.
+const SOME_PERCENTILE: f64 = 50.0;
+
+/// What an SLO is held against, in eight lanes.
+#[derive(Clone, Copy, Debug)]
+pub struct Standard {
+    /// TTFT or end-to-end latency.
+    pub limit: Limit,
+    /// The SLO [s].
+    pub bound: Lanes,
+    /// Its percentile; `MEAN` for the mean.
+    pub percentile: Lanes,
+    /// Where the replica is full.
+    pub ceiling: Ceiling,
+    /// B there.
+    pub top: Lanes,
+}
+
+/// How far a latency is over its SLO; negative below it.
+struct Over<'a> {
+    standard: &'a Standard,
+    chart: &'a Chart,
+    level: &'a Level,
+    /// Whether some lane asks for a percentile.
+    spread: bool,
+    prompts: Prompts,
+}
+
+impl Watch for Over<'_> {
+    #[inline(always)]
+    fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
+        if self.spread {
+            self.prompts.prompt(weight, chunks, added);
+        }
+    }
+}
+
+impl View for Over<'_> {
+    type Seen = (Lanes, D);
+    #[inline(always)]
+    fn see(&mut self, at: &Operating) -> (Lanes, D) {
+        let one = Lanes::splat(1.0);
+        let Standard { limit, bound, percentile, ceiling, .. } = self.standard;
+        let curve = &self.chart.curve;
+        let spread = Spread::new(at);
+        let wait = SeatWait::new(at, &spread, ceiling, &curve.workload);
+        let mean = wait.mean() + if *limit == Limit::TtftSlo { at.ttft.value } else { at.e2e.value };
+        let mut over = one - *bound / mean;
+        if self.spread {
+            let found = Latencies {
+                at,
+                prompts: &self.prompts,
+                workload: &curve.workload,
+                host: curve.host(),
+                spread: &spread,
+                wait: &wait,
+                everybody: Lanes::ZERO,
+                others: curve.others(),
+            };
+            let high = if *limit == Limit::TtftSlo {
+                found.ttft().ln_survival(*bound, |x| x) - self.level.ln_tail
+            } else {
+                one - *bound / found.e2e(self.level)
+            };
+            over = Lanes::select(Lanes::splat(MEAN).less(*percentile), high, over);
+        }
+        (Lanes::select(wait.endless, one, over), at.rate)
+    }
+}
+
+/// Along a curve; the slope is taken from the last two looks.
+struct Along<'a> {
+    standard: &'a Standard,
+    chart: &'a Chart,
+    level: &'a Level,
+    spread: bool,
+    previous: (Lanes, Lanes),
+}
+
+impl Along<'_> {
+    fn look(&self, decoding: Lanes) -> (Lanes, D) {
+        let Self { standard, chart, level, spread, .. } = *self;
+        chart.curve.see(decoding, &mut Over { standard, chart, level, spread, prompts: Prompts::default() })
+    }
+}
+
+impl Function for Along<'_> {
+    fn sample(&mut self, x: Lanes) -> Sample {
+        let (value, carried) = self.look(x);
+        let slope = (value - self.previous.1) / (x - self.previous.0);
+        self.previous = (x, value);
+        Sample { f: Dual { value, slope }, carried }
+    }
+
+    fn piece(&self, x: Lanes) -> Lanes {
+        self.chart.curve.chunks(x)
+    }
+}
+
+/// The rate at which the latency reaches its SLO: zero where even an idle replica exceeds it. A full replica exceeds any.
+pub fn largest_rate(chart: &Chart, standard: &Standard) -> LimitRate {
+    let (zero, one) = (Lanes::ZERO, Lanes::splat(1.0));
+    let mean = standard.percentile.at_most(Lanes::splat(MEAN));
+    let level = Level::of(Lanes::select(mean, Lanes::splat(SOME_PERCENTILE), standard.percentile));
+    let (spread, previous) = (!mean.all(), (zero, zero));
+    let mut along = Along { standard, chart, level: &level, spread, previous };
+    let Start { mut bracket, inside, beyond } =
+        Start::new(chart, standard.top, D::constant(one), |probe| D::constant(along.look(probe.decoding.value).0));
+    let secant = (bracket.f_high.value - bracket.f_low.value) / (bracket.high - bracket.low);
+    bracket.f_low.slope = secant;
+    bracket.f_high.slope = secant;
+    along.previous = (bracket.low, bracket.f_low.value);
+    let root = root::solve(bracket, bracket.guess(), inside, &mut along);
+    LimitRate {
+        rate: Lanes::select(beyond, zero, root.carried),
+        decoding: Lanes::select(beyond, zero, root.at),
+        evaluations: root.evaluations,
+        converged: root.converged.or(beyond),
+    }
+}
