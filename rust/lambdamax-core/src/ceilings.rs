@@ -4,7 +4,7 @@ use crate::capacity::{Limit, code};
 use crate::chart::Chart;
 use crate::real::{LANES, Lanes};
 use crate::tasks::{Found, Group, NONE, Tasks};
-use crate::waiting::{Ceiling, CeilingView};
+use crate::waiting::Ceiling;
 
 /// One full replica.
 #[derive(Clone, Copy, Debug)]
@@ -31,12 +31,12 @@ impl Ceilings {
         let nowhere = Full { rate: f64::NAN, running: f64::NAN, decoding: f64::NAN, by_pool: false };
         let mut found = vec![nowhere; tasks.count()];
         tasks.solve(charts, |chart, Group { tasks, settings, values }| {
-            let (rate, running) = chart.curve.see(*values, &mut CeilingView);
+            let at = chart.curve.at(*values);
             for (lane, &task) in tasks.iter().enumerate() {
                 if task != NONE {
                     found[task as usize] = Full {
-                        rate: rate.0[lane],
-                        running: running.0[lane],
+                        rate: at.rate.value.0[lane],
+                        running: at.running.value.0[lane],
                         decoding: values.0[lane],
                         by_pool: settings[lane] == Limit::KvPool as u32,
                     };

@@ -5,7 +5,7 @@ use crate::bursts::Bursts;
 use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::step::StepCosts;
-use crate::ttft::{Batch, Flow, Gate, HostLanes, PrefillWork, Steps, Watch, taken, whole_chunks};
+use crate::ttft::{Batch, Flow, Gate, HostLanes, PrefillWork, PromptSeen, Prompts, Steps, Watch, taken, whole_chunks};
 use crate::workload::Workload;
 
 type D = Dual<Lanes>;
@@ -107,6 +107,24 @@ struct Whole;
 impl Watch for Whole {}
 
 impl View for Whole {
+    type Seen = Operating;
+    #[inline(always)]
+    fn see(&mut self, at: &Operating) -> Operating {
+        *at
+    }
+}
+
+/// Everything, and the classes of prompts.
+struct Detail(Prompts);
+
+impl Watch for Detail {
+    #[inline(always)]
+    fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
+        self.0.0.push(PromptSeen { weight, chunks, added });
+    }
+}
+
+impl View for Detail {
     type Seen = Operating;
     #[inline(always)]
     fn see(&mut self, at: &Operating) -> Operating {
@@ -217,6 +235,13 @@ impl Curve {
     fn see_with_fma<V: View>(&self, decoding: Lanes, view: &mut V) -> V::Seen {
         let at = self.formula(decoding, view);
         view.see(&at)
+    }
+
+    /// The curve at B, and the classes of prompts there.
+    pub fn detail(&self, decoding: Lanes) -> (Operating, Prompts) {
+        let mut seen = Detail(Prompts(Vec::with_capacity(self.attention.prompts.len())));
+        let at = self.see(decoding, &mut seen);
+        (at, seen.0)
     }
 
     /// The curve at B.

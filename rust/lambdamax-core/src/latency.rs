@@ -3,7 +3,7 @@
 use crate::equilibrium::{Operating, Passage};
 use crate::mixture::{Component, Gamma, Level, Mixture};
 use crate::real::{Lanes, Real};
-use crate::ttft::{HostLanes, Watch};
+use crate::ttft::{HostLanes, PromptSeen, Prompts};
 use crate::waiting::{SeatWait, Spread};
 use crate::workload::Workload;
 
@@ -16,40 +16,37 @@ const NORMAL_REACH: f64 = 100.0;
 /// Least standard deviation of a gap, as a share of it.
 const LEAST_GAP_SPREAD: f64 = 1e-9;
 
-/// A class of prompts at an operating point.
-#[derive(Clone, Copy, Debug)]
-pub struct PromptSeen {
-    /// Share of requests.
-    pub weight: Lanes,
-    /// k.
-    pub chunks: Lanes,
-    /// s [s].
-    pub added: Lanes,
-}
-
-/// Every class of prompts.
-#[derive(Clone, Debug, Default)]
-pub struct Prompts(pub Vec<PromptSeen>);
-
-impl Watch for Prompts {
-    #[inline(always)]
-    fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
-        self.0.push(PromptSeen { weight, chunks, added });
-    }
-}
-
-impl Prompts {
-    #[inline(always)]
-    fn mean(&self, of: impl Fn(&PromptSeen) -> Lanes) -> Lanes {
-        self.0.iter().fold(Lanes::ZERO, |sum, one| sum + one.weight * of(one))
-    }
-}
-
 /// Mean and variance of a time [s, s²].
 #[derive(Clone, Copy, Debug)]
 struct Moments {
     mean: Lanes,
     variance: Lanes,
+}
+
+/// Mean TTFT in the parts in which a request meets them, and what each adds to a percentile of the whole [s].
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// Mean.
+    pub mean: Lanes,
+    /// Share of the percentile.
+    pub high: Lanes,
+}
+
+/// The links of TTFT inside a replica; they sum to the whole, and so do their shares of a percentile.
+#[derive(Clone, Copy, Debug)]
+pub struct Links {
+    /// Wait for a seat.
+    pub seat: Link,
+    /// Wait for the running iteration.
+    pub iteration: Link,
+    /// The decode steps of the iterations that carry the prompt; the constant of a profile of kind `ratio`.
+    pub first: Link,
+    /// What the prompt adds to them.
+    pub own: Link,
+    /// What others' prompts add to them.
+    pub riders: Link,
+    /// Host and network of the replica, the same for all.
+    pub host: Lanes,
 }
 
 /// How latencies spread at an operating point.
@@ -118,24 +115,66 @@ impl Latencies<'_> {
         Mixture { components }
     }
 
-    /// The random part of TTFT: the rest of the iteration that an arrival falls in, and others' prefill.
+    /// The random part of TTFT.
     #[inline(always)]
     fn gate(&self) -> Moments {
+        let GateParts { wait, riders, covariance } = self.gate_parts();
+        let kept = |value: Lanes| Lanes::select(self.host.full, value, Lanes::ZERO);
+        let variance = wait.variance + riders.variance + covariance + covariance;
+        Moments { mean: kept(wait.mean + riders.mean), variance: kept(variance) }
+    }
+
+    /// The rest of the iteration that an arrival falls in, and others' prefill.
+    #[inline(always)]
+    fn gate_parts(&self) -> GateParts {
         let (rho, rate, p) = (self.share(), self.rate(), self.passage());
         let times = self.iteration();
         let ahead = self.host.async_scheduling;
         let half = Lanes::splat(0.5);
         let third = Lanes::splat(1.0 / 3.0);
-        let mean_wait = p.busy * (p.seen * half + ahead * p.iteration);
-        let square_wait = p.busy * (times.seen_square * third + ahead * (p.seen * p.iteration + times.square));
+        let mean = p.busy * (p.seen * half + ahead * p.iteration);
+        let square = p.busy * (times.seen_square * third + ahead * (p.seen * p.iteration + times.square));
         let seen_variance = (times.seen_square - p.seen * p.seen).max(Lanes::ZERO);
-        let riders = rate * p.seen * p.square;
-        let variance = square_wait - mean_wait * mean_wait
-            + rho * (rho + p.busy) * seen_variance
-            + riders
-            + self.peers_variance(riders);
-        let kept = |value: Lanes| Lanes::select(self.host.full, value, Lanes::ZERO);
-        Moments { mean: kept(mean_wait + p.riders), variance: kept(variance) }
+        let poisson = rate * p.seen * p.square;
+        GateParts {
+            wait: Moments { mean, variance: square - mean * mean },
+            riders: Moments {
+                mean: p.riders,
+                variance: rho * rho * seen_variance + poisson + self.peers_variance(poisson),
+            },
+            covariance: half * p.busy * rho * seen_variance,
+        }
+    }
+
+    /// The links of TTFT; a percentile above the mean is shared out by the links' covariances with the whole.
+    #[inline(always)]
+    pub fn links(&self, percentile: Lanes) -> Links {
+        let p = self.passage();
+        let full = |value: Lanes| Lanes::select(self.host.full, value, Lanes::ZERO);
+        let parts = self.gate_parts();
+        let first = |one: &PromptSeen| Lanes::select(self.host.full, one.chunks * p.step, self.host.held_ttft);
+        let (mean_first, mean_own) = (self.prompts.mean(first), full(p.work));
+        let with = |a: Lanes, b: Lanes| a * b;
+        let off = |one: &PromptSeen| (first(one) - mean_first, full(one.added) - mean_own);
+        let first_variance = self.prompts.mean(|one| with(off(one).0, off(one).0));
+        let own_variance = self.prompts.mean(|one| with(off(one).1, off(one).1));
+        let together = self.prompts.mean(|one| with(off(one).0, off(one).1));
+        let mean_wait = self.wait.mean();
+        let waited = self.wait.chance * self.wait.length * self.wait.length;
+        let both = full(parts.covariance);
+        let links = [
+            (mean_wait + self.everybody, waited + waited - mean_wait * mean_wait),
+            (full(parts.wait.mean), full(parts.wait.variance) + both),
+            (mean_first, first_variance + together),
+            (mean_own, own_variance + together),
+            (full(p.riders), full(parts.riders.variance) + both),
+        ];
+        let tiny = Lanes::splat(f64::MIN_POSITIVE);
+        let variance = links.iter().fold(tiny, |sum, link| sum + link.1);
+        let above = percentile - self.ttft_mean();
+        let link = |(mean, variance_of): (Lanes, Lanes)| Link { mean, high: mean + above * variance_of / variance };
+        let [seat, iteration, first, own, riders] = links.map(link);
+        Links { seat, iteration, first, own, riders, host: self.host_latency() }
     }
 
     /// Of the number of peers that bursts bring, geometric in a burst, and of their prefill.
@@ -224,6 +263,13 @@ impl Latencies<'_> {
         let most = plain + p.room * p.work / self.workload.mean_uncached + level.z * deviation;
         Mixture { components }.quantile(level).min(most)
     }
+}
+
+/// Mean and spread of the two random parts of TTFT [s, s²].
+struct GateParts {
+    wait: Moments,
+    riders: Moments,
+    covariance: Lanes,
 }
 
 /// Moments of an iteration [s²].

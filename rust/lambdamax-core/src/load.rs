@@ -36,6 +36,16 @@ columns! {
     KvUse = "kv_use",
     OutputTokens = "output_tok_s",
     SeatWait = "seat_wait_s",
+    SeatWaitP99 = "seat_wait_p99_s",
+    IterationWait = "iteration_wait_s",
+    IterationWaitP99 = "iteration_wait_p99_s",
+    FirstIteration = "first_iteration_s",
+    FirstIterationP99 = "first_iteration_p99_s",
+    OwnPrefill = "own_prefill_s",
+    OwnPrefillP99 = "own_prefill_p99_s",
+    Riders = "riders_s",
+    RidersP99 = "riders_p99_s",
+    Host = "host_s",
 }
 
 /// Answers that grow with the number of slots.
@@ -237,6 +247,16 @@ impl LoadAnswers {
         set(LoadAnswer::KvUse, at.kv / kv_pool);
         set(LoadAnswer::OutputTokens, rate * workload.mean_output);
         set(LoadAnswer::SeatWait, at.seat_wait);
+        set(LoadAnswer::SeatWaitP99, at.links.seat.high);
+        set(LoadAnswer::IterationWait, at.links.iteration.mean);
+        set(LoadAnswer::IterationWaitP99, at.links.iteration.high);
+        set(LoadAnswer::FirstIteration, at.links.first.mean);
+        set(LoadAnswer::FirstIterationP99, at.links.first.high);
+        set(LoadAnswer::OwnPrefill, at.links.own.mean);
+        set(LoadAnswer::OwnPrefillP99, at.links.own.high);
+        set(LoadAnswer::Riders, at.links.riders.mean);
+        set(LoadAnswer::RidersP99, at.links.riders.high);
+        set(LoadAnswer::Host, at.links.host);
         Self { fields, status: [LoadStatus::Ok; LANES] }
     }
 

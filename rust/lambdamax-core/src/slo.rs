@@ -3,12 +3,12 @@
 
 use crate::capacity::{Limit, LimitRate, Start};
 use crate::chart::Chart;
-use crate::equilibrium::{Operating, View};
-use crate::latency::{Latencies, Prompts};
+use crate::equilibrium::Operating;
+use crate::latency::Latencies;
 use crate::mixture::Level;
 use crate::real::{Dual, Lanes, Real};
 use crate::root::{self, Function, Sample};
-use crate::ttft::Watch;
+use crate::ttft::Prompts;
 use crate::waiting::{Ceiling, SeatWait, Spread};
 
 type D = Dual<Lanes>;
@@ -33,29 +33,36 @@ pub struct Standard {
     pub top: Lanes,
 }
 
-/// How far a latency is over its SLO; negative below it.
-struct Over<'a> {
+/// Along a curve; the slope is taken from the last two looks.
+struct Along<'a> {
     standard: &'a Standard,
     chart: &'a Chart,
     level: &'a Level,
     /// Whether some lane asks for a percentile.
     spread: bool,
-    prompts: Prompts,
+    previous: (Lanes, Lanes),
 }
 
-impl Watch for Over<'_> {
-    #[inline(always)]
-    fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
-        if self.spread {
-            self.prompts.prompt(weight, chunks, added);
+impl Along<'_> {
+    /// How far the latency is over its SLO, negative below it, and λ; with the widest vectors the machine has.
+    fn look(&self, decoding: Lanes) -> (Lanes, D) {
+        let (at, prompts) = self.chart.curve.detail(decoding);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return (unsafe { self.over_with_fma(&at, &prompts) }, at.rate);
         }
+        (self.over(&at, &prompts), at.rate)
     }
-}
 
-impl View for Over<'_> {
-    type Seen = (Lanes, D);
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn over_with_fma(&self, at: &Operating, prompts: &Prompts) -> Lanes {
+        self.over(at, prompts)
+    }
+
     #[inline(always)]
-    fn see(&mut self, at: &Operating) -> (Lanes, D) {
+    fn over(&self, at: &Operating, prompts: &Prompts) -> Lanes {
         let one = Lanes::splat(1.0);
         let Standard { limit, bound, percentile, ceiling, .. } = self.standard;
         let curve = &self.chart.curve;
@@ -66,7 +73,7 @@ impl View for Over<'_> {
         if self.spread {
             let found = Latencies {
                 at,
-                prompts: &self.prompts,
+                prompts,
                 workload: &curve.workload,
                 host: curve.host(),
                 spread: &spread,
@@ -81,23 +88,7 @@ impl View for Over<'_> {
             };
             over = Lanes::select(Lanes::splat(MEAN).less(*percentile), high, over);
         }
-        (Lanes::select(wait.endless, one, over), at.rate)
-    }
-}
-
-/// Along a curve; the slope is taken from the last two looks.
-struct Along<'a> {
-    standard: &'a Standard,
-    chart: &'a Chart,
-    level: &'a Level,
-    spread: bool,
-    previous: (Lanes, Lanes),
-}
-
-impl Along<'_> {
-    fn look(&self, decoding: Lanes) -> (Lanes, D) {
-        let Self { standard, chart, level, spread, .. } = *self;
-        chart.curve.see(decoding, &mut Over { standard, chart, level, spread, prompts: Prompts::default() })
+        Lanes::select(wait.endless, one, over)
     }
 }
 

@@ -1,11 +1,11 @@
 //! The operating point of a row: populations, latencies and their percentiles, the wait for a seat included.
 
 use crate::chart::Chart;
-use crate::equilibrium::{Operating, View};
-use crate::latency::{Latencies, Prompts};
+use crate::equilibrium::Operating;
+use crate::latency::{Latencies, Links};
 use crate::mixture::{Level, finite};
 use crate::real::{LaneMask, Lanes, Real};
-use crate::ttft::Watch;
+use crate::ttft::Prompts;
 use crate::waiting::{Ceiling, SeatWait, Spread};
 
 /// Percentiles that every row says.
@@ -105,13 +105,26 @@ pub struct Spots {
     pub e2e_p99: Lanes,
     pub kv: Lanes,
     pub cycle: Lanes,
+    pub links: Links,
     pub sound: LaneMask,
 }
 
 impl Spots {
-    /// At so many decoding.
+    /// At so many decoding, with the widest vectors the machine has; the bits are the same with any.
     pub fn look(chart: &Chart, decoding: Lanes, queue: &Queue, levels: &Levels) -> Self {
-        chart.curve.see(decoding, &mut SpotView { chart, queue, levels, prompts: Prompts::default() })
+        let (at, prompts) = chart.curve.detail(decoding);
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { Self::with_fma(chart, &at, &prompts, queue, levels) };
+        }
+        Self::new(chart, &at, &prompts, queue, levels)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn with_fma(chart: &Chart, at: &Operating, prompts: &Prompts, queue: &Queue, levels: &Levels) -> Self {
+        Self::new(chart, at, prompts, queue, levels)
     }
 
     /// One lane of it.
@@ -135,34 +148,16 @@ impl Spots {
             sound: self.sound.0[lane] != 0,
         }
     }
-}
 
-/// Looks at an operating point.
-struct SpotView<'a> {
-    chart: &'a Chart,
-    queue: &'a Queue,
-    levels: &'a Levels,
-    prompts: Prompts,
-}
-
-impl Watch for SpotView<'_> {
     #[inline(always)]
-    fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
-        self.prompts.prompt(weight, chunks, added);
-    }
-}
-
-impl View for SpotView<'_> {
-    type Seen = Spots;
-    #[inline(always)]
-    fn see(&mut self, at: &Operating) -> Spots {
-        let curve = &self.chart.curve;
+    fn new(chart: &Chart, at: &Operating, prompts: &Prompts, queue: &Queue, levels: &Levels) -> Self {
+        let curve = &chart.curve;
         let spread = Spread::new(at);
-        let Queue { ceiling, closed, everybody } = self.queue;
+        let Queue { ceiling, closed, everybody } = queue;
         let wait = SeatWait::new(at, &spread, ceiling, &curve.workload).unless(*closed);
         let found = Latencies {
             at,
-            prompts: &self.prompts,
+            prompts,
             workload: &curve.workload,
             host: curve.host(),
             spread: &spread,
@@ -172,24 +167,26 @@ impl View for SpotView<'_> {
         };
         let ends = |value: Lanes| Lanes::select(wait.endless, Lanes::splat(f64::NAN), value);
         let ttft = found.ttft();
+        let ttft_p99 = ttft.quantile(&levels.p99);
         let means = [at.ttft.value, at.cycle.value, at.kv.value, at.tpot.value];
         let some = Lanes::ZERO.less(at.decoding.value);
-        Spots {
+        Self {
             decoding: at.decoding.value,
             running: at.running.value,
             left: at.left,
             seat_wait: ends(wait.mean() + *everybody),
             ttft: ends(found.ttft_mean()),
-            ttft_p50: ends(ttft.quantile(&self.levels.p50)),
-            ttft_p90: ends(ttft.quantile(&self.levels.p90)),
-            ttft_p99: ends(ttft.quantile(&self.levels.p99)),
+            ttft_p50: ends(ttft.quantile(&levels.p50)),
+            ttft_p90: ends(ttft.quantile(&levels.p90)),
+            ttft_p99: ends(ttft_p99),
             tpot: at.tpot.value,
             tpot_token: at.cycle.value / curve.workload.decode_tokens,
-            itl_p99: found.itl(&self.levels.p99),
+            itl_p99: found.itl(&levels.p99),
             e2e: ends(at.e2e.value + wait.mean() + *everybody),
-            e2e_p99: ends(found.e2e(&self.levels.p99)),
+            e2e_p99: ends(found.e2e(&levels.p99)),
             kv: at.kv.value,
             cycle: at.cycle.value,
+            links: found.links(ttft_p99),
             sound: means.iter().fold(some, |sound, &mean| sound.and(finite(mean))),
         }
     }

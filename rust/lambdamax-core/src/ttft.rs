@@ -36,6 +36,29 @@ pub trait Watch {
     fn prompt(&mut self, _weight: Lanes, _chunks: Lanes, _added: Lanes) {}
 }
 
+/// A class of prompts at an operating point.
+#[derive(Clone, Copy, Debug)]
+pub struct PromptSeen {
+    /// Share of requests.
+    pub weight: Lanes,
+    /// k.
+    pub chunks: Lanes,
+    /// s [s].
+    pub added: Lanes,
+}
+
+/// Every class of prompts.
+#[derive(Clone, Debug, Default)]
+pub struct Prompts(pub Vec<PromptSeen>);
+
+impl Prompts {
+    /// Mean over requests.
+    #[inline(always)]
+    pub fn mean(&self, of: impl Fn(&PromptSeen) -> Lanes) -> Lanes {
+        self.0.iter().fold(Lanes::ZERO, |sum, one| sum + one.weight * of(one))
+    }
+}
+
 /// The sequences that a prompt meets, and the room they leave it.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch {

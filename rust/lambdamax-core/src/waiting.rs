@@ -1,9 +1,8 @@
 //! How many are in flight, how often none of the seats is free, and how long one waits then (docs/model.md section 7).
 
-use crate::equilibrium::{Operating, View};
+use crate::equilibrium::Operating;
 use crate::normal::ln_tail;
 use crate::real::{LaneMask, Lanes, Real};
-use crate::ttft::Watch;
 use crate::workload::Workload;
 
 /// Share of the sustainable rate within which a wait has no meaning: it is as long as one likes to look.
@@ -20,19 +19,6 @@ pub struct Ceiling {
     pub running: Lanes,
     /// Lanes in which the KV pool sets it.
     pub by_pool: LaneMask,
-}
-
-/// What is to be known of the point at which a replica is full.
-pub struct CeilingView;
-
-impl Watch for CeilingView {}
-
-impl View for CeilingView {
-    type Seen = (Lanes, Lanes);
-    #[inline(always)]
-    fn see(&mut self, at: &Operating) -> (Lanes, Lanes) {
-        (at.rate.value, at.running.value)
-    }
 }
 
 /// Wait for a seat.
