@@ -34,7 +34,7 @@ PYTHON_FLOORS = [
     *("profiles", "hub.fields", "hub.family", "hub.dense_families", "hub.expert_families", "hub.hybrid_families"),
     *("hub.families", "hub.layers", "hub.feedforward", "hub.mixers", "hub.blocks", "hub.unlike", "hub.extras"),
     *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
-    *("models", "replicas", "parallelism", "tables", "schemas", "overlay", "lengths"),
+    *("models", "replicas", "parallelism", "tables", "schemas", "lengths", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *(
         "store",

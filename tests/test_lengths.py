@@ -65,6 +65,30 @@ def test_a_shipped_table_is_the_published_trace(name: str) -> None:
     assert table.notes
 
 
+def test_a_catalogue_of_ones_own_may_hold_tables(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "lengths").mkdir()
+    written(tmp_path / "lengths" / "mine.csv", "isl_tokens,osl_tokens", "10,4", "30,2")
+    catalog = load_catalog(tmp_path)
+    assert catalog.lengths == (*MEASURED, "mine")
+    assert catalog.version != load_catalog().version
+    assert catalog.length_table("mine").isl_tokens == (10.0, 30.0)
+    found = run(f"explain {LINE} --lengths mine --catalog {tmp_path} --json")
+    assert json.loads(found.output)["isl_tokens"] == 20
+    written(tmp_path / "lengths" / "-.csv", "isl_tokens,osl_tokens", "10,4")
+    written(tmp_path / "lengths" / "bad.csv", "isl_tokens,osl_tokens", "10,x")
+    with pytest.raises(CatalogError, match=r"(?s)-\.csv: allowed: a file with a name.*bad\.csv:2"):
+        load_catalog(tmp_path)
+
+
+def test_tables_are_listed(run: Run) -> None:
+    listed = run("catalog lengths")
+    assert all(name in listed.output for name in MEASURED)
+    assert "CC-BY-4.0, Splitwise, ISCA 2024" in listed.output
+    one = json.loads(run(f"catalog lengths {CONV} --json").output)
+    assert (one["requests"], round(one["isl_tokens"], 1)) == (19366, 1154.7)
+    assert one["source_url"].endswith("AzureLLMInferenceTrace_conv.csv")
+
+
 def test_every_table_is_in_the_index_and_the_other_way_round() -> None:
     data = Path(lambdamax.__file__).parent / "data"
     with (data / "lengths.csv").open(encoding="utf-8") as file:
@@ -343,6 +367,23 @@ def test_a_command_tells_lengths_once(run: Run, command: str, tmp_path: Path) ->
     faulty = written(tmp_path / "mine.csv", "isl_tokens,osl_tokens", "9,x")
     refused = run(f"{command} {LINE} --lengths {faulty}")
     assert (refused.exit_code, f"{faulty}:2" in refused.output) == (1, True)
+
+
+def test_the_solver_takes_a_trace_as_its_law() -> None:
+    rows = [(float(at), 100.0 + 50 * (at % 7), 20.0 + 9 * (at % 7)) for at in range(700)]
+    arrivals, prompts, outputs = zip(*rows, strict=True)
+    found = simulate(Question(**REPLICA), trace=(arrivals, prompts, outputs))
+    pairs = dict.fromkeys(zip(prompts, outputs, strict=True), 1.0)
+    row = load_catalog().replica(Deployment(**REPLICA))
+    rate = (len(rows) - 1) / (arrivals[-1] - arrivals[0])
+    expected = OneReplica(row, LengthTable.of("t", pairs, "")).load({"rate_rps": rate}).numbers
+    assert found.mean_field is not None
+    assert found.mean_field["kv_in_flight_tokens"] == pytest.approx(expected["kv_in_flight_tokens"], rel=1e-9)
+
+
+def test_answers_of_one_token_have_no_operating_point() -> None:
+    found = simulate(Question(**REPLICA), trace=((0.0, 1.0), (50.0, 60.0), (1.0, 1.0)))
+    assert (found.status, found.mean_field_status) == ("not_converged", "not_converged")
 
 
 def test_a_trace_and_lengths_are_refused(tmp_path: Path) -> None:

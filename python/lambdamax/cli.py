@@ -405,6 +405,7 @@ def _listed(kind: str, argument: str, help: str) -> None:
 _listed("models", "[NAME or PATH]", "List the models, or show one; PATH is that of a config.json.")
 _listed("accelerators", "[GPU]", "List the accelerators, or show one.")
 _listed("prices", "[GPU]", "List the median prices, or every provider's price of one accelerator.")
+_listed("lengths", "[NAME or PATH]", "List the empirical laws of lengths, or show one; PATH is that of a .csv.")
 _listed("profiles", "[NAME or PATH]", "List the efficiency profiles, or show one; PATH is that of a .toml.")
 
 
