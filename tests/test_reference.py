@@ -39,6 +39,7 @@ FREE, PEAKED, RATIO, JUMPS, LOADS = 600, 260, 240, 80, 350
 EACH, EACH_FREE, EACH_PEAKED, EACH_RATIO, EACH_LOAD = 14, 70, 20, 15, 25
 ANY_JUMPS, INVALID, UNLINKED = 40, 160, 40
 EMPIRICAL, EACH_EMPIRICAL, OPERATING_EMPIRICAL = 100, 25, 200
+NO_SLOS = dict.fromkeys(("slo_ttft_s", "slo_tpot_s", "slo_e2e_s"))
 LARGE_TABLES = 5  # the first with hundreds of rows
 PER_KIND, TRAITS = 150, 42
 PER_LIMIT, TWO_ROOTS = 200, 100
@@ -148,7 +149,9 @@ def test_empirical_laws_are_solved(solved: list[Solved], loaded: list[Solved]) -
 
 
 def test_few_prompt_nodes_do_for_all_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [case for case in cases(312, 60, empirical=True) if case.point["lengths"] >= LARGE_TABLES]
+    large = [case for case in cases(312, 60, empirical=True) if (case.point["lengths"] or 0) >= LARGE_TABLES]
+    # An SLO just above idle turns a small error of a time into a large one of the rate: not asked for here.
+    points = [Case(case.row, case.blocks, case.point | NO_SLOS, case.aim) for case in large]
     few = [solver.solve(case.row, case.blocks, case.point) for case in points]
     monkeypatch.setattr("reference.workload.prompt_nodes", every_prompt)
     all_of_them = [solver.solve(case.row, case.blocks, case.point) for case in points]
