@@ -14,6 +14,7 @@ from lambdamax.columns import MOMENTS, Column, inputs, of_groups
 from lambdamax.engine import Answer, Control, Floats, OneReplica, Simulated, Trace
 from lambdamax.exceptions import CatalogError, Fault
 from lambdamax.facts import bad
+from lambdamax.lengths import LengthTable
 from lambdamax.names import label, refusal
 from lambdamax.replicas import DEGREES, Deployment, ReplicaRow
 from lambdamax.startup_log import read_startup_log
@@ -78,15 +79,15 @@ class Case:
     Numbers are floats in SI units, NaN where there is none. Raises `CatalogError` that names every unknown name.
     """
 
-    def __init__(self, question: Question, catalog: Catalog | None = None) -> None:
-        """Look up and solve `question`; `catalog` None is the shipped one."""
+    def __init__(self, question: Question, catalog: Catalog | None = None, lengths: LengthTable | None = None) -> None:
+        """Look up and solve `question`; `catalog` None is the shipped one, `lengths` a law that has no name."""
         catalog = catalog or load_catalog()
         self.question = question
         self.row = _replica_row(catalog, question)
         self.model = catalog.model(question.model)
         self.profile = catalog.profile(question.profile, question.gpu)
         self.points = dict(question.numbers)
-        self.lengths = None if question.lengths is None else catalog.length_table(question.lengths)
+        self.lengths = lengths if question.lengths is None else catalog.length_table(question.lengths)
         self.labels: dict[str, Value] = {c.name: None for c in _names()}
         self.labels |= {c.name: label(c, name, catalog) for c, name in _named(question)}
         self._look_up_price(catalog)

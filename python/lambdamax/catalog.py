@@ -68,7 +68,7 @@ class Catalog:
     @cached_property
     def lengths(self) -> tuple[str, ...]:
         """Names of the empirical laws of lengths."""
-        return shipped_lengths()
+        return tuple(dict.fromkeys((*shipped_lengths(), *self._own.lengths)))
 
     @cached_property
     def plans(self) -> tuple[str, ...]:
@@ -221,6 +221,8 @@ class Catalog:
         return read_profile(Path(name_or_path))
 
     def _read_lengths(self, name_or_path: str) -> LengthTable:
+        if name_or_path in self._own.lengths:
+            return self._own.lengths[name_or_path]
         if name_or_path in self.lengths:
             return shipped_table(name_or_path)
         if not _is_path(name_or_path, ".csv"):
@@ -238,9 +240,9 @@ class Catalog:
 def load_catalog(directory: str | Path | None = None) -> Catalog:
     """The catalogue of the package data, with the facts of your own in `directory` laid over it.
 
-    The directory may hold `models.csv` with its config files, `accelerators.csv`, `prices.csv` and `profiles/*.toml`,
-    in the form of the package data. It is checked here; the package data is read when asked for. Raises CatalogError
-    that names every fault.
+    The directory may hold `models.csv` with its config files, `accelerators.csv`, `prices.csv`, `profiles/*.toml` and
+    `lengths/*.csv`, in the form of the package data. It is checked here; the package data is read when asked for.
+    Raises CatalogError that names every fault.
     """
     return _shipped() if directory is None else Catalog(Path(directory))
 

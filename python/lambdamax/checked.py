@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from lambdamax.ages import Pace, surge
+from lambdamax.backlog import service_of
 from lambdamax.case import Case
 from lambdamax.explain import plain
 from lambdamax.finite_run import PERCENTILES, FiniteRun, run_phases
-from lambdamax.fluid import Phase, Service
+from lambdamax.fluid import Phase
 from lambdamax.operating import Operating
 from lambdamax.played import Estimate, Played, play
 from lambdamax.spike import Spike, drain_s
@@ -49,7 +50,7 @@ class Compared:
 def check_spike(case: Case, shape: Spike, rate_rps: float) -> tuple[Compared, ...]:
     """The backlog at the end of the spike, TTFT of those that come in its last tenth, and the time to drain."""
     operating = Operating.of(case)
-    service = Service.of(operating)
+    service = service_of(case)
     flow = surge(service, Pace.of(case, operating), rate_rps, shape.factor * rate_rps, shape.duration_s)
     backlog = float(flow.waiting[-1])
     drain = drain_s(service, rate_rps, backlog)
@@ -82,7 +83,7 @@ def _drained_s(run: Played, end_s: float, full: float) -> float:
 def check_finite_run(case: Case, run: FiniteRun) -> tuple[Compared, ...]:
     """Served rate and requests inside at the end of the window, and TTFT over those that arrive in it."""
     each = run.rate_rps / run.replicas
-    service = Service.of(Operating.of(case))
+    service = service_of(case)
     runs = play(case, run_phases(service, run.duration_s, each, run.startup_s))
     return tuple(_of_run(runs, run))
 

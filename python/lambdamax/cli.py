@@ -178,9 +178,21 @@ def sweep(spec: Path, out: Path, threads: int, own: Path | None, as_json: bool) 
 @click.option("--compare", metavar="COL", default="gpu", show_default=True, help="What competes within a group.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Also write the whole table as Parquet.")
 @click.option("--rows", type=click.IntRange(1), default=60, show_default=True, help="Most rows to print.")
+@click.option("--check", is_flag=True, help="Also simulate every winner at its largest rate.")
+@click.option("--check-seed", type=click.IntRange(0), help="Seed of its random numbers.  [default: 0]")
 @_catalog
 @_json
-def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_json: bool, **asked: Any) -> None:
+def frontier(
+    directory: Path,
+    *,
+    out: Path | None,
+    rows: int,
+    check: bool,
+    check_seed: int | None,
+    own: Path | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
     """Rank the solved points of a sweep: who wins, and what stops the others."""
     from lambdamax.catalog import load_catalog
     from lambdamax.frontier import frontier as rank
@@ -188,7 +200,12 @@ def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_
 
     if asked["by"] is not None:
         asked["by"] = [name.strip() for name in asked["by"].split(",") if name.strip()]
+    _refuse_unless(check or check_seed is None, "--check-seed goes with --check")
     table = rank(directory, catalog=load_catalog(own), **asked)
+    if check:
+        from lambdamax.winners import check_frontier
+
+        table = check_frontier(table, seed=check_seed or 0, catalog=load_catalog(own))
     if out is not None:
         write_table(table, out)
     if as_json:
@@ -388,6 +405,7 @@ def _listed(kind: str, argument: str, help: str) -> None:
 _listed("models", "[NAME or PATH]", "List the models, or show one; PATH is that of a config.json.")
 _listed("accelerators", "[GPU]", "List the accelerators, or show one.")
 _listed("prices", "[GPU]", "List the median prices, or every provider's price of one accelerator.")
+_listed("lengths", "[NAME or PATH]", "List the empirical laws of lengths, or show one; PATH is that of a .csv.")
 _listed("profiles", "[NAME or PATH]", "List the efficiency profiles, or show one; PATH is that of a .toml.")
 
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from lambdamax.backlog import service_of
 from lambdamax.case import Case, Question
 from lambdamax.catalog import Catalog
 from lambdamax.demand import whole
 from lambdamax.exceptions import Fault, QuestionError
 from lambdamax.explain import plain
 from lambdamax.fluid import Flow, Phase, Service, balance
-from lambdamax.operating import Operating
 
 PERCENTILES: Final = (50, 90, 99)
 _SAMPLES: Final = 4001
@@ -99,7 +99,7 @@ def finite_run(
     replica. Raises QuestionError where the point has no operating point.
     """
     case = Case(question, catalog)
-    service = Service.of(Operating.of(case))
+    service = service_of(case)
     each = rate_rps / replicas
     flow = run_flow(service, duration_s, each, startup_s, case.point("osl_cv"))
     arrived = flow.at(np.linspace(0, duration_s, _SAMPLES))
@@ -160,7 +160,7 @@ def run_phases(
     """Nobody is served or done until `startup_s + fresh_s`, arrivals end at `duration_s`, then it nearly empties."""
     begin = startup_s + fresh_s
     idle = min(begin, duration_s)
-    after = 2 * (rate_rps * duration_s + 2 * service.full) / service.limit_rps
+    after = 2 * (rate_rps * duration_s + 2 * service.full) / service.backlog_rps
     starting, late = Phase(idle, rate_rps, serving=False), Phase(begin - idle, 0.0, serving=False)
     return starting, Phase(duration_s - idle, rate_rps), late, Phase(after, 0.0)
 

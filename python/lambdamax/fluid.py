@@ -1,8 +1,9 @@
 """The fluid balance of one replica, dN/dt = λ(t) − μ(N): requests in flight where Little's law has no say yet.
 
 μ(N) is the rate that the solver's curve carries with N in flight, and constant past the limit, where the rest wait for
-a seat: μ requests a second leave, so a backlog Q drains in Q/(μ − λ). A request that arrives at t waits Q(t)/μ for its
-seat and then as long for its first token as the curve says. Requests are a fluid here: no chance, no iterations.
+a seat: μ_Q requests a second leave, μ where nothing else is known, so a backlog Q drains in Q/(μ_Q − λ). A request that
+arrives at t waits Q(t)/μ_Q for its seat and then as long for its first token as the curve says. Requests are a fluid
+here: no chance, no iterations.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ _SETTLED: Final = 1e-6
 class Service:
     """How fast a replica works: `rate_rps` [req/s] and `ttft_s` by requests in flight, up to `full` at `limit_rps`.
 
-    `prompt_s` is the time that one prompt takes of an idle replica.
+    `prompt_s` is the time that one prompt takes of an idle replica, `backlog_rps` μ_Q, what leaves while others wait.
     """
 
     in_flight: Floats
     rate_rps: Floats
     ttft_s: Floats
     prompt_s: float
+    backlog_rps: float
 
     @classmethod
     def of(cls, operating: Operating) -> Self:
@@ -45,7 +47,12 @@ class Service:
             rate_rps=np.concatenate([[0.0], found["rate_rps"]]),
             ttft_s=np.concatenate([seated[:1], seated]),
             prompt_s=float(found["prefill_share"][0] / found["rate_rps"][0]),
+            backlog_rps=float(found["rate_rps"][-1]),
         )
+
+    def with_backlog(self, rate_rps: float) -> Service:
+        """The same replica, of which so many a second leave while others wait; NaN for as many as at the limit."""
+        return self if math.isnan(rate_rps) else replace(self, backlog_rps=rate_rps)
 
     @property
     def full(self) -> float:
@@ -103,7 +110,7 @@ class Flow:
         """
         service = self.service
         seated = np.minimum(self.in_flight, service.full)
-        beyond = (self.in_flight - seated) / service.limit_rps
+        beyond = (self.in_flight - seated) / service.backlog_rps
         first_seat_s = self.ready_s + np.where(beyond > 0, self.fresh_s, 0.0)
         late = np.maximum(first_seat_s - self.time_s, 0.0)
         together = np.where(self.time_s < self.ready_s, seated * service.prompt_s, 0.0)
@@ -136,6 +143,7 @@ def _step(service: Service, phase: Phase, in_flight: float, left_s: float) -> tu
         return left_s, in_flight + phase.rate_rps * left_s
     slope = phase.rate_rps - service.rate_at(in_flight)
     if in_flight > service.full or (in_flight == service.full and slope > 0):
+        slope = phase.rate_rps - service.backlog_rps
         drained_s = (in_flight - service.full) / -slope if slope < 0 else math.inf
         return (drained_s, service.full) if drained_s <= left_s else (left_s, in_flight + slope * left_s)
     if abs(in_flight - service.in_flight_at(phase.rate_rps)) <= _SETTLED * max(in_flight, 1.0):

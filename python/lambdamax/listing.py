@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from lambdamax.catalog import Catalog
+from lambdamax.columns import MOMENTS
+from lambdamax.lengths import LengthTable
 from lambdamax.model_facts import model_facts
 from lambdamax.prices import MEDIAN, Price
 from lambdamax.profiles import Profile
@@ -78,6 +80,25 @@ def profiles(catalog: Catalog, name: str | None = None) -> Listing:
     rows = tuple(map(_profile_row, found))
     headings = ("profile", "kind", "status", "for", "inherits", "points", "factor")
     return Listing([asdict(each) for each in found], rows, headings, (0, 1, 2, 3, 4))
+
+
+def lengths(catalog: Catalog, name: str | None = None) -> Listing:
+    """Every empirical law of lengths, or one by name or path of a .csv."""
+    if name is not None:
+        return _pairs(_length_facts(catalog.length_table(name)))
+    found = [_length_facts(catalog.length_table(each)) for each in catalog.lengths]
+    headings = ("lengths", "requests", "ISL,\ntokens", "ISL CV", "OSL,\ntokens", "OSL CV", "license")
+    return Listing(found, tuple(map(_length_row, found)), headings, (0, 6))
+
+
+def _length_facts(table: LengthTable) -> dict[str, Any]:
+    about = {"source_url": table.source, "license": table.license, "notes": table.notes}
+    return {"lengths": table.name, "requests": sum(table.weight), **table.moments, **about}
+
+
+def _length_row(found: Mapping[str, Any]) -> tuple[str, ...]:
+    isl, osl, isl_cv, osl_cv = (number(found[name], pad=True) for name in MOMENTS)
+    return found["lengths"], f"{found['requests']:,.0f}", isl, isl_cv, osl, osl_cv, found["license"]
 
 
 def _model_row(found: Mapping[str, Any]) -> tuple[str, ...]:

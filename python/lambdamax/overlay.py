@@ -1,8 +1,8 @@
 """A directory of facts of the user's own, checked in full, to be laid over those of the package.
 
-It may hold `models.csv` with the config files that it names, `accelerators.csv`, `prices.csv` and `profiles/*.toml`, in
-the form of the package data. An entry stands beside the shipped ones, or in the place of the one of its name (a price:
-of its device, plan and provider).
+It may hold `models.csv` with the config files that it names, `accelerators.csv`, `prices.csv`, `profiles/*.toml` and
+`lengths/*.csv`, in the form of the package data. An entry stands beside the shipped ones, or in the place of the one of
+its name (a price: of its device, plan and provider).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from lambdamax import schemas
 from lambdamax.accelerators import Accelerator, accelerator
 from lambdamax.exceptions import CatalogError, Fault
 from lambdamax.facts import checksum, read_text
+from lambdamax.lengths import LengthTable, read_lengths
 from lambdamax.models import Model, catalogue_model
 from lambdamax.prices import MEDIAN, PLANS, Book, book
 from lambdamax.profiles import Profile, read_profile
@@ -27,7 +28,8 @@ MODEL_CONFIGS: Final = "model_configs"
 _ACCELERATORS: Final = "accelerators.csv"
 _PRICES: Final = "prices.csv"
 _PROFILES: Final = "profiles"
-_HOLDS: Final = f"a directory with {MODELS}, {_ACCELERATORS}, {_PRICES} or {_PROFILES}/*.toml in it"
+_LENGTHS: Final = "lengths"
+_HOLDS: Final = f"a directory with {MODELS}, {_ACCELERATORS}, {_PRICES}, {_PROFILES}/*.toml or {_LENGTHS}/*.csv in it"
 _ROUNDING_USD: Final = 1e-4
 T = TypeVar("T")
 
@@ -41,6 +43,7 @@ class Overlay:
     accelerators: Mapping[str, Accelerator] = field(default_factory=dict)
     prices: Book = field(default_factory=dict)
     profiles: Mapping[str, Path] = field(default_factory=dict)
+    lengths: Mapping[str, LengthTable] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -62,9 +65,10 @@ def read_overlay(directory: Path, gpus: Collection[str], profiles: Collection[st
     devices = reading.accelerators({*profiles, *own_profiles})
     prices = reading.prices({*gpus, *devices})
     models, hub_ids = reading.models()
+    tables = reading.lengths()
     if reading.faults:
         raise CatalogError("\n".join(reading.faults))
-    return Overlay(models, hub_ids, devices, book(line.row for line in prices), own_profiles, reading.checksums)
+    return Overlay(models, hub_ids, devices, book(line.row for line in prices), own_profiles, tables, reading.checksums)
 
 
 def parse_models(text: str, path: Path, faults: list[str]) -> list[Line]:
@@ -113,6 +117,17 @@ class _Reading:
             line.fault("default_profile", known) for line in lines if line.row["default_profile"] not in profiles
         ]
         return {line.row["id"]: accelerator(line.row) for line in lines}
+
+    def lengths(self) -> dict[str, LengthTable]:
+        found: dict[str, LengthTable] = {}
+        for name in self.held:
+            if Path(name).suffix == ".csv" and Path(name).parent == Path(_LENGTHS):
+                table = self._tried(read_lengths, self.directory / name)
+                if table is not None:
+                    self.checksums[name] = table.checksum
+                    self.faults += _file_name_faults(self.directory / name)
+                    found[table.name] = table
+        return found
 
     def prices(self, gpus: Collection[str]) -> list[Line]:
         lines = self._table(_PRICES, schemas.PRICES)
@@ -164,14 +179,20 @@ class _Reading:
 def held(directory: Path) -> list[str]:
     """The files of facts that `directory` holds, by their path in it."""
     tables = [name for name in (MODELS, _ACCELERATORS, _PRICES) if os.path.lexists(directory / name)]
-    return [*tables, *(f"{_PROFILES}/{path.name}" for path in sorted(directory.glob(f"{_PROFILES}/*.toml")))]
+    folders = ((_PROFILES, "*.toml"), (_LENGTHS, "*.csv"))
+    files = (f"{folder}/{path.name}" for folder, form in folders for path in sorted((directory / folder).glob(form)))
+    return [*tables, *files]
+
+
+def _file_name_faults(path: Path) -> Iterator[str]:
+    if not is_name(path.stem):
+        yield str(Fault(str(path), "", "", f"a file with {NAME_ALLOWED}"))
 
 
 def _profile_faults(path: Path, profile: Profile) -> Iterator[str]:
     if profile.name != path.stem:
         yield str(Fault(str(path), "name", repr(profile.name), f"{path.stem}, as the file is called"))
-    if not is_name(path.stem):
-        yield str(Fault(str(path), "", "", f"a file with {NAME_ALLOWED}"))
+    yield from _file_name_faults(path)
 
 
 def _price_faults(line: Line, gpus: Collection[str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from rich.console import Console
 from lambdamax import columns
 from lambdamax.columns import Column
 from lambdamax.render import print_lines, print_pairs, print_table
+from lambdamax.simulated import difference
 from lambdamax.store import write_frame, written
 from lambdamax.sweep import SweepResult
 from lambdamax.units import DASH, cell, quantity
@@ -69,6 +70,8 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
         if varying:
             console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
         _print_group(group.to_dicts(), console, compare, chosen, maximize)
+        if "sim_status" in table.columns:
+            _print_checked(group.drop_nulls("rank").to_dicts(), console, compare)
     if table.height > most_rows:
         console.print(f"\n  {table.height - most_rows:,} more rows: --rows, or --out FILE for all of them")
     if because := table["unsupported_because"].explode().drop_nulls().unique(maintain_order=True).to_list():
@@ -110,6 +113,38 @@ def _print_group(rows: Sequence[Row], console: Console, compare: str, chosen: li
         print_table(console, headings, lines, (0, 1, len(headings) - 2, len(headings) - 1))
     others = [row for row in rows if row["rank"] is None]
     print_pairs(console, ((_named(row, compare), f"no point is ok: {_refused(row)}") for row in others))
+
+
+def _print_checked(rows: Sequence[Row], console: Console, compare: str) -> None:
+    """The solver and the simulator side by side, at the largest rate of each winner."""
+    console.print()
+    lines = [line for row in rows if row["sim_ttft_mean_s"] is not None for line in _checked(row, compare)]
+    if lines:
+        headings = (compare, "verdict", "at that rate", "solved", "simulated", "± 95 %", "difference")
+        print_table(console, headings, lines, (0, 1, 2))
+    others = [row for row in rows if row["sim_ttft_mean_s"] is None]
+    print_pairs(console, ((_named(row, compare), _because(row)) for row in others))
+
+
+def _checked(row: Row, compare: str) -> Iterator[tuple[str, ...]]:
+    about = _named(row, compare), str(row["sim_status"])
+    for label, name, width, unit in _CHECKED:
+        solved, simulated = row[name], row[f"sim_{name}"]
+        half = quantity(row.get(width), unit, 2)
+        yield *about, label, cell(solved, unit), cell(simulated, unit), half, difference(solved, simulated)
+        about = "", ""
+
+
+def _because(row: Row) -> str:
+    return str(row["sim_unsupported_because"] or row["sim_status"]).replace("_", " ")
+
+
+_CHECKED: Final = (
+    ("TTFT", "ttft_mean_s", "sim_ttft_half_width_s", "s"),
+    ("TPOT", "tpot_mean_s", "sim_tpot_half_width_s", "s"),
+    ("in flight", "in_flight", "sim_in_flight_half_width", ""),
+    ("KV use", "kv_use", "", "share"),
+)
 
 
 def _chosen(table: pl.DataFrame, compare: str) -> list[str]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import math
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from lambdamax.case import Case, Question, Value
+from lambdamax.columns import MOMENTS
 from lambdamax.engine import Control, Simulated, Trace
 from lambdamax.exceptions import Fault, SimulationError
 from lambdamax.explain import plain
+from lambdamax.lengths import LengthTable
 
 __all__ = ["Simulation", "read_trace", "simulate"]
 
@@ -81,7 +82,7 @@ def simulate(
     gap_cv, clients = _pattern(arrivals)
     replayed = trace is not None and question.rate_rps is None and question.concurrency is None and clients is None
     asked = _asked(question, clients, trace, replayed)
-    case = Case(asked)
+    case = Case(asked, lengths=None if trace is None else _law(trace))
     load = {} if replayed else _load(case, gap_cv)
     control = Control(requests=requests, precision=precision, replications=replications, seed=seed)
     found = _run(case, {**load, **(settings or {})}, control, trace, threads)
@@ -141,9 +142,9 @@ def _asked(question: Question, clients: int | None, trace: Trace | None, replaye
     if trace is not None and question.lengths is not None:
         _refuse("simulate", "lengths", question.lengths, "a trace or lengths, not both")
     if trace is not None:
-        question = replace(question, numbers={**question.numbers, **_moments(trace)})
+        question = replace(question, numbers=_without_moments(question.numbers))
     missing = [name for name in _LENGTHS if name not in question.numbers]
-    if missing and question.lengths is None:
+    if missing and question.lengths is None and trace is None:
         _refuse(
             "simulate", ", ".join(missing), "not given", "isl_tokens and osl_tokens, lengths, or a trace that has them"
         )
@@ -152,13 +153,16 @@ def _asked(question: Question, clients: int | None, trace: Trace | None, replaye
     return question
 
 
-def _moments(trace: Trace) -> dict[str, float]:
-    """Means and coefficients of variation of the lengths."""
-    found: dict[str, float] = {}
-    for name, values in zip(("isl", "osl"), trace[1:], strict=True):
-        mean = statistics.fmean(values)
-        found |= {f"{name}_tokens": mean, f"{name}_cv": statistics.pstdev(values) / mean}
-    return found
+def _without_moments(numbers: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if name not in MOMENTS}
+
+
+def _law(trace: Trace) -> LengthTable:
+    """Prompts and outputs of a trace, as they came together."""
+    pairs: dict[tuple[float, float], float] = {}
+    for pair in zip(trace[1], trace[2], strict=True):
+        pairs[pair] = pairs.get(pair, 0.0) + 1.0
+    return LengthTable.of("trace", pairs, "")
 
 
 def _mean_rate(trace: Trace) -> float | None:

@@ -66,10 +66,10 @@ def _row(found: Simulation, label: str, name: str, unit: str) -> tuple[str, ...]
     simulated = found.numbers[name]
     solved = (found.mean_field or {}).get(name, math.nan)
     width = found.numbers.get(_HALF_WIDTHS.get(name, ""), math.nan)
-    return label, cell(simulated, unit), quantity(width, unit, 2), cell(solved, unit), _difference(solved, simulated)
+    return label, cell(simulated, unit), quantity(width, unit, 2), cell(solved, unit), difference(solved, simulated)
 
 
-def _difference(solved: float, simulated: float) -> str:
+def difference(solved: float, simulated: float) -> str:
     """How far the solver is from the simulation."""
     return DASH if math.isnan(solved) or simulated == 0 else f"{100 * (solved / simulated - 1):+.1f} %"
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from lambdamax.ages import Pace, surge
+from lambdamax.backlog import pool_is_first, service_of
 from lambdamax.case import Case, Question
 from lambdamax.catalog import Catalog
 from lambdamax.exceptions import Fault, QuestionError
@@ -60,11 +61,14 @@ class Outcome:
 class SpikeAnswer:
     """The spike at the rate asked about, and at shares of the largest rate that the replica sustains.
 
-    At that limit `full` requests are in flight.
+    At that limit `full` requests are in flight; `backlog_rps` leave while others wait, fewer where the KV pool is the
+    limit (`pool_is_first`), if the simulator knows the replica.
     """
 
     spike: Spike
     limit_rps: float
+    backlog_rps: float
+    pool_is_first: bool
     full: float
     asked: Outcome
     table: tuple[Outcome, ...]
@@ -72,7 +76,12 @@ class SpikeAnswer:
     def as_json(self) -> dict[str, Any]:
         """Everything by name; null for none, and for a queue that never drains."""
         table = [_plain(row) for row in self.table]
-        head = {"spike": str(self.spike), "limit_rps": self.limit_rps, "in_flight_at_limit": self.full}
+        head = {
+            "spike": str(self.spike),
+            "limit_rps": self.limit_rps,
+            "backlog_rps": self.backlog_rps,
+            "in_flight_at_limit": self.full,
+        }
         return {**head, "asked": _plain(self.asked), "table": table}
 
 
@@ -84,11 +93,11 @@ def spike(question: Question, shape: str | Spike, *, catalog: Catalog | None = N
     found = read_spike(shape) if isinstance(shape, str) else shape
     case = Case(question, catalog)
     operating = Operating.of(case)
-    service, pace = Service.of(operating), Pace.of(case, operating)
+    service, pace = service_of(case), Pace.of(case, operating)
     asked = rate_of(case)
     table = tuple(outcome(operating, service, pace, found, share * service.limit_rps) for share in SHARES)
     answer = outcome(operating, service, pace, found, asked)
-    return SpikeAnswer(found, service.limit_rps, service.full, answer, table)
+    return SpikeAnswer(found, service.limit_rps, service.backlog_rps, pool_is_first(case), service.full, answer, table)
 
 
 def read_spike(text: str) -> Spike:
@@ -130,8 +139,8 @@ def outcome(operating: Operating, service: Service, pace: Pace, shape: Spike, ra
 
 
 def drain_s(service: Service, rate_rps: float, backlog: float) -> float:
-    """Until `backlog` waiting requests are gone: backlog/(μ − λ), infinite where λ is not below μ."""
-    spare = service.limit_rps - rate_rps
+    """Until `backlog` waiting requests are gone: backlog/(μ_Q − λ), infinite where λ is not below μ_Q."""
+    spare = service.backlog_rps - rate_rps
     return 0.0 if backlog == 0 else backlog / spare if spare > 0 else math.inf
 
 

@@ -17,7 +17,7 @@ from lambdamax.units import DASH, cell, number, quantity
 
 _HOURS: Final = 3600.0
 _MINUTES: Final = 600.0
-# For the sensitivity of the time to drain: what preemptions near a full pool cost, say.
+# For the sensitivity of the time to drain.
 _SLOWER: Final = 0.05
 
 
@@ -53,14 +53,34 @@ def _told(found: SpikeAnswer) -> Iterator[str]:
         f"When it ends {number(asked.waiting)} requests wait for a seat, and whoever arrives then has the first token "
         f"after {quantity(asked.ttft_s, 's')} in place of {quantity(asked.steady_ttft_s, 's')}."
     )
+    yield from _queued(found)
     yield _drain(found)
+
+
+def _queued(found: SpikeAnswer) -> Iterator[str]:
+    """What a queue behind a full pool costs."""
+    if found.backlog_rps < found.limit_rps:
+        less = quantity(1 - found.backlog_rps / found.limit_rps, "share")
+        yield (
+            f"With a queue behind the full KV pool running requests are thrown out and computed again: a simulation "
+            f"serves {quantity(found.backlog_rps, 'req/s')} then, {less} less than the limit."
+        )
+    elif found.pool_is_first:
+        yield "The KV pool is the limit; that requests are thrown out of it and computed again is not in these numbers."
+
+
+def _served(found: SpikeAnswer) -> str:
+    """What arrivals must stay below."""
+    if found.backlog_rps < found.limit_rps:
+        return f"the {quantity(found.backlog_rps, 'req/s')} that are served while others wait"
+    return "the limit"
 
 
 def _drain(found: SpikeAnswer) -> str:
     asked = found.asked
     if asked.drain_s == math.inf:
-        return "That backlog never drains: the rate itself is not below the limit."
-    spare = quantity(found.limit_rps - asked.rate_rps, "req/s")
+        return f"That backlog never drains: the rate itself is not below {_served(found)}."
+    spare = quantity(found.backlog_rps - asked.rate_rps, "req/s")
     longer = number(asked.drain_s / found.spike.duration_s, 3)
     return (
         f"It drains at the {spare} that are spare, in {_time(asked.drain_s)}: {longer} times as long as the spike, and "
@@ -70,7 +90,7 @@ def _drain(found: SpikeAnswer) -> str:
 
 def _sensitivity(found: SpikeAnswer) -> str:
     """What a replica a little slower than the model says would make of the drain."""
-    spare = (1 - _SLOWER) * found.limit_rps - found.asked.rate_rps
+    spare = (1 - _SLOWER) * found.backlog_rps - found.asked.rate_rps
     slower = f"A replica that sustains {quantity(_SLOWER, 'share')} less than the model says"
     return f"{slower} takes {_time(found.asked.waiting / spare)}." if spare > 0 else f"{slower} never drains it."
 
@@ -84,11 +104,13 @@ def _row(row: Outcome, tails: bool) -> tuple[str, ...]:
 
 def _why(found: SpikeAnswer) -> str:
     first, last = found.table[0], found.table[-1]
-    longer = number(last.backlog_drain_s / first.backlog_drain_s, 3)
+    ratio = last.backlog_drain_s / first.backlog_drain_s
+    share, least = quantity(last.share, "share"), quantity(first.share, "share")
+    longer = f"takes {number(ratio, 3)} times as long" if math.isfinite(ratio) else "never does"
     return (
-        f"A backlog drains in backlog/(μ − λ): the same one takes {longer} times as long at "
-        f"{quantity(last.share, 'share')} as at {quantity(first.share, 'share')}. TTFT here is the mean of a steady "
-        "load, before the spike. By a fluid balance, which knows no chance: --check plays the spike."
+        f"A backlog drains in backlog/(μ − λ), μ served while others wait: what drains at {least} {longer} at {share}. "
+        "TTFT here is the mean of a steady load, before the spike. By a fluid balance, which knows no chance: --check "
+        "plays the spike."
     )
 
 

@@ -77,6 +77,12 @@ def prompt_nodes(law: Table) -> list[tuple[float, float]]:
     return nodes
 
 
+def every_prompt(law: Table) -> list[tuple[float, float]]:
+    """(weight, length) pairs: every prompt by itself, as a law would have it that were not cut in strata."""
+    lengths, place = np.unique(law.prompt, return_inverse=True)
+    return list(zip(np.bincount(place, weights=law.share).tolist(), lengths.tolist(), strict=True))
+
+
 def gauss(weight: Floats, lengths: Floats) -> list[tuple[float, float]]:
     """The roots of the quadratic that is orthogonal to 1 and z, and the weights that keep mass and mean."""
     mass = float(weight.sum())
