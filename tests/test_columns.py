@@ -26,8 +26,8 @@ UNIT_OF_SUFFIX = {
     "_s": "s",
 }
 WITHOUT_SUFFIX = {
-    "1": "isl_cv osl_cv prefix_hit_share memory_utilization utilization_cap prefill_share utilization kv_use residual "
-    "excess sim_kv_use sim_preemptions_per_request",
+    "1": "isl_cv osl_cv arrival_cv slo_percentile prefix_hit_share memory_utilization utilization_cap prefill_share "
+    "utilization kv_use residual excess sim_kv_use sim_preemptions_per_request",
     "requests": "in_flight running decoding waiting concurrency sim_in_flight sim_in_flight_half_width sim_waiting "
     "sim_requests",
     "USD": "usd_per_mtok_output usd_per_mtok_total",

@@ -28,7 +28,6 @@ from lambdamax.explain import explain
 from lambdamax.operating import Operating
 from lambdamax.played import Estimate
 from lambdamax.plot import Mark, Panel, draw
-from lambdamax.sized import print_budget
 from lambdamax.spike import spike
 from lambdamax.surges import print_check, print_spike
 
@@ -72,7 +71,14 @@ def test_everything_grows_with_the_rate(frame: pl.DataFrame) -> None:
     carried = frame.filter(pl.col("load_status") == "ok")
     assert carried.height == 35
     for name in GROWING:
-        assert np.all(np.diff(carried[name].to_numpy()) > 0), name
+        assert np.all(np.diff(carried[name].drop_nulls().to_numpy()) > 0), name
+
+
+def test_waits_have_no_end_at_the_limit_and_only_there(frame: pl.DataFrame) -> None:
+    carried = frame.filter(pl.col("load_status") == "ok")
+    for name in ("ttft_mean_s", "ttft_p99_s", "e2e_p99_s", "in_flight", "waiting", "seat_wait_s"):
+        assert carried[name].is_null().to_list() == [False] * (carried.height - 1) + [True], name
+    assert carried["tpot_mean_s"].null_count() == carried["running"].null_count() == 0
 
 
 def test_past_the_limit_there_are_no_numbers(frame: pl.DataFrame) -> None:
@@ -270,18 +276,9 @@ def printed(part: Callable[[Console], None], **terminal: bool) -> str:
     return text
 
 
-def test_p99_is_shown_where_the_engine_gives_it(frame: pl.DataFrame) -> None:
-    found = explain(SMALL)
-    tails = frame.with_columns(ttft_p99_s=2.5 * pl.col("ttft_mean_s"))
-    assert "TTFT p99" in printed(lambda console: print_curve(tails, found, console))
-    assert "TTFT p99" not in printed(lambda console: print_curve(frame, found, console))
-    assert found.ttft_budget is not None
-    budget = replace(found.ttft_budget, ttft_p99_s=0.25)
-    assert "TTFT, p99" in printed(lambda console: print_budget(budget, console))
-    answer = spike(SMALL, "2x10s")
-    later = replace(answer, table=tuple(replace(row, steady_ttft_p99_s=0.3) for row in answer.table))
-    assert "p99" in printed(lambda console: print_spike(later, console))
-    assert "p99" not in printed(lambda console: print_spike(answer, console))
+def test_p99_is_shown_beside_the_mean(frame: pl.DataFrame) -> None:
+    assert "TTFT p99" in printed(lambda console: print_curve(frame, explain(SMALL), console))
+    assert "p99" in printed(lambda console: print_spike(spike(SMALL, "2x10s"), console))
 
 
 def test_colours_are_for_terminals_that_want_them(frame: pl.DataFrame) -> None:

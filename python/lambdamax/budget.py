@@ -1,8 +1,8 @@
-"""The mean time to the first token as a chain of links, from the gateway to the host, which sum to the whole.
+"""The time to the first token as a chain of links, from the gateway to the host, which sum to the whole.
 
-What the engine says at one operating point (docs/model.md section 6) gives the waits exactly: the residence of a prompt
-is (running − decoding)/λ, its own work E[s] is ρ/λ, and the rest of TTFT, host and seat aside, is the wait for the
-running iteration. T0, the step of B decodes alone, is D(B − 1), read off the curve; what riders take is what is left.
+The engine gives the links of one operating point (docs/model.md sections 6 and 7). Their means sum to the mean TTFT.
+What a link adds to the p99 is its mean and its covariance with the whole, over the whole's variance, of what the p99 is
+above the mean: these sum to the p99.
 """
 
 from __future__ import annotations
@@ -16,28 +16,36 @@ import numpy as np
 
 from lambdamax.case import Case
 from lambdamax.engine import Floats
-from lambdamax.operating import Operating
 from lambdamax.units import number, quantity
 
 _RATIO_PROFILE: Final = 1.0
 _BLOCK_TOKENS: Final = 16
 _NODES: Final = 16
-_CURVE_POINTS: Final = 400
+_LINKS: Final = {
+    "seat_wait_s": "wait for a seat",
+    "iteration_wait_s": "wait for running iteration",
+    "own_prefill_s": "own prefill",
+    "first_iteration_s": "first iteration",
+    "riders_s": "riders",
+    "host_s": "host",
+}
+_HELD: Final = {"seat_wait_s": "P_wait·length", "first_iteration_s": "held by the profile"}
 
 
 @dataclass(frozen=True)
 class Link:
-    """One link of the chain: what it is, by which formula, and its mean [s]."""
+    """One link of the chain: what it is, by which formula, its mean, and what it adds to the p99 of the whole [s]."""
 
     name: str
     label: str
     formula: str
     mean_s: float
+    p99_s: float
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The links at `rate_rps`, in the order in which a request meets them; `ttft_p99_s` is NaN where not modelled."""
+    """The links at `rate_rps`, in the order in which a request meets them; TTFT is the replica's own [s]."""
 
     rate_rps: float
     links: tuple[Link, ...]
@@ -49,6 +57,11 @@ class Budget:
         """What the client sees: TTFT of the replica, network and router before it."""
         return math.fsum(link.mean_s for link in self.links)
 
+    @property
+    def total_p99_s(self) -> float:
+        """The same, of the p99: network and router are given, and the same for all."""
+        return math.fsum(link.p99_s for link in self.links)
+
 
 def ttft_budget(case: Case) -> Budget | None:
     """The budget at the load asked about where it is carried, else at the largest rate; None without such a point."""
@@ -58,75 +71,48 @@ def ttft_budget(case: Case) -> Budget | None:
     if at is None or math.isnan(at["ttft_mean_s"]):
         return None
     links = (*_before(case), *_in_replica(case, at))
-    return Budget(at["rate_rps"], links, at["ttft_mean_s"], at.get("ttft_p99_s", math.nan))
+    return Budget(at["rate_rps"], links, at["ttft_mean_s"], at["ttft_p99_s"])
 
 
 def _before(case: Case) -> Iterator[Link]:
     asked = case.question
     given = "given" if asked.network_s else "--network-s, not given"
-    yield Link("network_s", "network and gateway", given, asked.network_s)
-    yield Link("router_s", "router", "given" if asked.router_s else "--router-s, not given", asked.router_s)
+    yield Link("network_s", "network and gateway", given, asked.network_s, asked.network_s)
+    yield Link(
+        "router_s", "router", "given" if asked.router_s else "--router-s, not given", asked.router_s, asked.router_s
+    )
 
 
 def _in_replica(case: Case, at: dict[str, float]) -> Iterator[Link]:
-    rate, seat = at["rate_rps"], at["seat_wait_s"]
-    residence = (at["running"] - at["decoding"]) / rate
     held = case.row.fields["kind"] == _RATIO_PROFILE
-    host = 0.0 if held else _host_s(case)
-    yield Link("seat_wait_s", "wait for a seat", "0 while seats and pool are not full", seat)
-    if held:
-        yield Link("first_token_s", "first token", "held by the profile", at["ttft_mean_s"] - seat)
-        return
-    yield _iteration_wait(case, at, at["ttft_mean_s"] - seat - residence - host)
-    yield from _prefill(case, at, residence)
-    formula = "host latency + per prompt token·ISL"
-    yield Link("host_s", "host", formula, host)
+    formulas = _HELD if held else _formulas(case, at)
+    for name, label in _LINKS.items():
+        if name in formulas:
+            mean = at[name]
+            yield Link(name, label, formulas[name], mean, at.get(name.replace("_s", "_p99_s"), mean))
 
 
-def _iteration_wait(case: Case, at: dict[str, float], wait_s: float) -> Link:
+def _formulas(case: Case, at: dict[str, float]) -> dict[str, str]:
+    """How each link comes about."""
     ahead = " + one scheduled ahead" if case.row.fields["async_scheduling"] else ""
     busy = quantity(-math.expm1(-_others(case) * at["running"] / case.slots), "share")
-    return Link("iteration_wait_s", "wait for running iteration", f"P_busy·(E[X]/2{ahead}), P_busy = {busy}", wait_s)
-
-
-def _prefill(case: Case, at: dict[str, float], residence_s: float) -> Iterator[Link]:
-    """Own work, first iteration and riders; the riders' part is the rest, so that the links sum to the whole."""
     decoding = at["decoding"] / case.slots
-    step, own = _step_and_work(case, decoding)
     chunks = mean_chunks(case, decoding)
-    formula = f"s: what {number(case.point('isl_tokens'))} prompt tokens add to their iterations"
-    yield Link("own_prefill_s", "own prefill", formula, own)
-    first = f"k·T(B, 0) = {number(chunks)}·{quantity(step, 's')}, with {number(decoding)} decoding"
-    yield Link("first_iteration_s", "first iteration", first, chunks * step)
-    riders = f"ρ·E[X]: others' prompts in the same iterations, ρ = {quantity(at['prefill_share'], 'share')}"
-    yield Link("riders_s", "riders", riders, residence_s - own - chunks * step)
-
-
-def _host_s(case: Case) -> float:
-    fields = case.row.fields
-    return fields["host_latency_s"] + fields["host_latency_per_token_s"] * case.point("isl_tokens")
+    step = f"k·T(B, 0) = {number(chunks)}·{quantity(at['first_iteration_s'] / chunks, 's')}"
+    return {
+        **_HELD,
+        "iteration_wait_s": f"P_busy·(E[X]/2{ahead}), P_busy = {busy}",
+        "own_prefill_s": f"s: what {number(case.point('isl_tokens'))} prompt tokens add to their iterations",
+        "first_iteration_s": f"{step}, with {number(decoding)} decoding",
+        "riders_s": f"ρ·E[X]: others' prompts in the same iterations, ρ = {quantity(at['prefill_share'], 'share')}",
+        "host_s": "host latency + per prompt token·ISL",
+    }
 
 
 def _others(case: Case) -> float:
     """The share of the population that a request meets: all of an open loop, all but itself in a closed one."""
     clients = case.question.concurrency
     return 1.0 if clients is None else max(1 - case.slots / clients, 0.0)
-
-
-def _step_and_work(case: Case, decoding: float) -> tuple[float, float]:
-    """T(B, 0) and E[s] at `decoding` sequences in a slot, off the open loop's curve.
-
-    D(B) = T(B + 1, 0) is the token mean TPOT times 1 − ρ; below B = 1 the parabola through its beginning is prolonged.
-    """
-    operating = Operating.of(case)
-    found = operating.at(operating.limit_rps * np.linspace(1e-4, 1, _CURVE_POINTS))
-    batch = found["decoding"] / case.slots
-    steps = found["tpot_token_mean_s"] * (1 - found["prefill_share"])
-    own = float(np.interp(decoding, batch, found["prefill_share"] * case.slots / found["rate_rps"]))
-    if decoding >= 1 + batch[0]:
-        return float(np.interp(decoding - 1, batch, steps)), own
-    places = np.searchsorted(batch, (batch[0], 0.5 * min(1.0, batch[-1]), min(1.0, batch[-1])))
-    return float(np.polyval(np.polyfit(batch[places], steps[places], 2), decoding - 1)), own
 
 
 def mean_chunks(case: Case, decoding: float) -> float:

@@ -18,6 +18,8 @@ from lambdamax.fluid import Flow, Phase, Service, balance
 
 PERCENTILES: Final = (50, 90, 99)
 _SAMPLES: Final = 4001
+# Steps that sum to the window may end a last digit before it.
+_ROUNDING: Final = 1e-12
 _ROWS: Final = 12
 _FORM: Final = "a time above 0, such as 120s"
 
@@ -174,7 +176,7 @@ def _residence_s(service: Service, rate_rps: float) -> float:
 def _drain_s(flow: Flow, duration_s: float) -> float:
     """From the end of the window, or the start of service where that is later, until nobody waits for a seat."""
     waits = flow.time_s[flow.waiting > 0]
-    later = waits[waits >= duration_s]
+    later = waits[waits >= duration_s * (1 - _ROUNDING)]
     if not later.size:
         return 0.0
     last = int(np.searchsorted(flow.time_s, later[-1], side="right"))

@@ -41,7 +41,7 @@ class Service:
     def of(cls, operating: Operating) -> Self:
         """Read off the solver's curve; N grows with the rate."""
         found = operating.at(operating.limit_rps * np.linspace(0, 1, _CURVE_POINTS)[1:])
-        seated = found["ttft_mean_s"] - found["seat_wait_s"]
+        seated = found["seated_ttft_s"]
         return cls(
             in_flight=np.concatenate([[0.0], np.maximum.accumulate(found["served"])]),
             rate_rps=np.concatenate([[0.0], found["rate_rps"]]),

@@ -17,6 +17,7 @@ from lambdamax.verdict import sustainable_rate_rps
 
 _PARTS: Final = 64
 _ROUNDS: Final = 8
+_SEATED: Final = ("iteration_wait_s", "first_iteration_s", "own_prefill_s", "riders_s", "host_s")
 # The limit is a root and may be a last digit too large to be carried.
 _HAIR: Final = 1e-12
 
@@ -56,11 +57,13 @@ class Operating:
     def at(self, rates: Floats) -> dict[str, Floats]:
         """The numbers of the load columns at each of `rates` [req/s], NaN where a rate is unstable.
 
-        `served` is added: those in flight that do not wait for a seat.
+        Added are `seated_ttft_s`, the mean TTFT of a request that has a seat, and `served`, those in flight that do not
+        wait for one; both are finite at the limit too, where a wait has no end.
         """
         found = self._load(rates)
         numbers = {name: values for name, values in found.items() if name != "status"}
-        return {**numbers, "served": found["in_flight"] - found["rate_rps"] * found["seat_wait_s"]}
+        seated = np.sum([found[name] for name in _SEATED], axis=0)
+        return {**numbers, "seated_ttft_s": seated, "served": found["rate_rps"] * seated + found["decoding"]}
 
     def point(self, rate_rps: float) -> dict[str, float]:
         """The numbers at one rate."""

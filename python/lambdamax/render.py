@@ -18,9 +18,16 @@ from lambdamax.verdict import NAME_OF_LIMIT, RATE_OF_LIMIT, Mistake
 _OPERATING: Final = (
     ("rate", "max_rate_rps", "req/s"),
     ("TTFT, mean", "ttft_mean_s", "s"),
+    ("TTFT, p50", "ttft_p50_s", "s"),
+    ("TTFT, p90", "ttft_p90_s", "s"),
+    ("TTFT, p99", "ttft_p99_s", "s"),
+    ("  of the mean, wait for a seat", "seat_wait_s", "s"),
     ("TPOT, mean", "tpot_mean_s", "s"),
+    ("gap between tokens, p99", "itl_p99_s", "s"),
     ("whole request, mean", "e2e_mean_s", "s"),
+    ("whole request, p99", "e2e_p99_s", "s"),
     ("in flight (L)", "in_flight", ""),
+    ("waiting, without a seat", "waiting", ""),
     ("running", "running", ""),
     ("decoding (L_d)", "decoding", ""),
     ("KV held", "kv_in_flight_tokens", "tokens"),
@@ -195,9 +202,9 @@ def _twice(twice: dict[str, float | None]) -> Iterator[str]:
 
 
 def _print_operating_point(found: Explanation, console: Console) -> None:
-    if found.columns["in_flight"] is None:
+    if found.columns["running"] is None:
         return
-    at = found.at_rate if (found.at_rate or {}).get("in_flight") is not None else None
+    at = found.at_rate if (found.at_rate or {}).get("running") is not None else None
     _section(console, "Operating point, full model")
     headings = ("", "at the largest rate", *(("at the load asked",) if at else ()))
     lines = [_operating_row(found, at, *line) for line in _OPERATING]
@@ -210,13 +217,8 @@ def _operating_row(found: Explanation, at: dict[str, Any] | None, label: str, na
 
 
 def _load_rows(found: Explanation, at: dict[str, Any] | None) -> Iterator[tuple[str, str, str]]:
-    """What only a load has: the wait for a seat, which TTFT and the whole request include, and clients."""
-    if at is None:
-        return
-    if at["status"] == "saturated":
-        yield "  of TTFT, wait for a seat", DASH, cell(at["seat_wait_s"], "s")
-        yield "  of in flight, without a seat", DASH, cell(at["waiting"], "")
-    if at["concurrency"] is not None:
+    """What only a load has: clients."""
+    if at is not None and at["concurrency"] is not None:
         yield "clients, rate·(W + think time)", cell(at["clients_at_max_rate"], ""), cell(at["concurrency"], "")
 
 

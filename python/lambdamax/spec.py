@@ -98,6 +98,8 @@ class Workload(_Table):
     """Lengths of a prefix common to prompts [tokens]."""
     prefix_hit_share: Numbers = ()
     """Shares of prompts that hit the common prefix or, without one, of each prompt that is in the cache."""
+    arrival_cv: Numbers = (1.0,)
+    """Coefficients of variation of the gaps between arrivals; 1 is Poisson."""
 
 
 class Scheduler(_Table):
@@ -125,11 +127,13 @@ class Slo(_Table):
     group: ClassVar[str] = "slo"
 
     ttft_s: Numbers = ()
-    """Largest mean times to first token [s]."""
+    """Largest times to first token, at `percentile` [s]."""
     tpot_s: Numbers = ()
     """Largest mean times per output token [s]."""
     e2e_s: Numbers = ()
-    """Largest mean times from arrival to the last token [s]."""
+    """Largest times from arrival to the last token, at `percentile` [s]."""
+    percentile: Numbers = (0.0,)
+    """Percentiles of TTFT and of end-to-end latency that the SLOs hold; 0 is the mean."""
     utilization_cap: Numbers = (0.9,)
     """Shares of the smallest of the compute, KV and seat limits that may be used."""
 

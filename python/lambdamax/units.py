@@ -7,6 +7,7 @@ from typing import Final
 
 DASH: Final = "–"
 _EXACT_BYTES: Final = 1e6
+_NO_SHARE: Final = 5e-6
 _SCALED: Final = frozenset({"FLOP", "FLOP/s", "B", "B/s"})
 _SCALES: Final = (
     (1e15, "P"),
@@ -36,7 +37,7 @@ def quantity(value: float | None, unit: str, digits: int = 4, pad: bool = False)
     if value is None or math.isnan(value):
         return DASH
     if unit == "share":
-        return f"{number(100 * value, 3, pad)} %"
+        return f"{number(0.0 if abs(value) < _NO_SHARE else 100 * value, 3, pad)} %"
     if unit == "ratio":
         return f"{number(value, digits, pad)}×"
     if unit in _SCALED or (unit == "s" and abs(value) < 1):
@@ -53,5 +54,5 @@ def _scaled(value: float, unit: str, digits: int, pad: bool) -> str:
     if unit == "B" and abs(value) < _EXACT_BYTES:
         return f"{value:,.0f} B"
     size = abs(value) / (1 - 0.5 * 10.0**-digits)
-    scale, prefix = next((step for step in _SCALES if size >= step[0]), (1.0, ""))
+    scale, prefix = next((step for step in _SCALES if size >= step[0]), (math.inf, ""))
     return f"{number(value / scale, digits, pad)} {prefix}{unit}"

@@ -40,8 +40,8 @@ _HAPPENS: Final = {
     "kv_pool": "the requests being served fill the memory kept for their KV cache ({kv_pool_tokens})",
     "seats": "the engine serves no more than {max_num_seqs} requests at once",
     "tpot_slo": "the mean time per output token reaches {slo_tpot_s}",
-    "ttft_slo": "the mean time to the first token reaches {slo_ttft_s}",
-    "e2e_slo": "the mean time of a whole request reaches {slo_e2e_s}",
+    "ttft_slo": "the {statistic} time to the first token, waits included, reaches {slo_ttft_s}",
+    "e2e_slo": "the {statistic} time of a whole request, waits included, reaches {slo_e2e_s}",
     "utilization": "{utilization_cap} of the sustainable rate ({sustained}) is in use; the rest is kept free, or waits "
     "have no bound",
 }
@@ -150,7 +150,13 @@ def _met_before(case: Case, limit: str) -> str:
 
 def _happens(case: Case, limit: str) -> str:
     points = {name: quantity(case.point(name), unit) for name, unit in _POINTS}
-    return _HAPPENS[limit].format(**points, sustained=_sustained(case))
+    return _HAPPENS[limit].format(**points, sustained=_sustained(case), statistic=_statistic(case))
+
+
+def _statistic(case: Case) -> str:
+    """Which TTFT and which end-to-end latency the SLOs are about."""
+    percentile = case.point("slo_percentile")
+    return f"p{number(percentile)}" if percentile > 0 else "mean"
 
 
 def _sustained(case: Case) -> str:
@@ -215,8 +221,9 @@ def _carried(case: Case, load: dict[str, float]) -> str:
     rate, use = quantity(load["rate_rps"], "req/s"), quantity(load["utilization"], "share")
     asked = f"{rate} is" if case.question.concurrency is None else f"{_clients(case)} make {rate}, which is"
     return (
-        f"{asked} carried, at {use} of the sustainable rate: mean TTFT {quantity(load['ttft_mean_s'], 's')}, mean TPOT "
-        f"{quantity(load['tpot_mean_s'], 's')}{_over(case, load)}{_admitted(case)}"
+        f"{asked} carried, at {use} of the sustainable rate: mean TTFT {quantity(load['ttft_mean_s'], 's')}, p99 "
+        f"{quantity(load['ttft_p99_s'], 's')}, mean TPOT {quantity(load['tpot_mean_s'], 's')}{_over(case, load)}"
+        f"{_admitted(case)}"
     )
 
 
