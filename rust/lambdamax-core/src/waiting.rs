@@ -21,6 +21,9 @@ pub struct Ceiling {
     pub by_pool: LaneMask,
 }
 
+/// Variance of the population of an idle replica.
+const LEAST_VARIANCE: f64 = 1e-12;
+
 /// Wait for a seat.
 #[derive(Clone, Copy, Debug)]
 pub struct SeatWait {
@@ -47,10 +50,12 @@ impl Spread {
     pub fn new(at: &Operating) -> Self {
         let one = Lanes::splat(1.0);
         let peak = (one + at.passage.crowd).max(Lanes::splat(LEAST_PEAK));
-        let steepness = at.rate.slope / at.rate.value;
+        let flatness = at.rate.value / at.rate.slope;
         let variance = |mean: Lanes, slope: Lanes| {
             let most = mean * (mean + one);
-            peak / (steepness / slope).max(one / most)
+            let falling = (flatness * slope).at_most(Lanes::ZERO);
+            let variance = peak * Lanes::select(falling, most, most.min(flatness * slope));
+            variance.max(Lanes::splat(LEAST_VARIANCE))
         };
         Self { running: variance(at.running.value, at.running.slope), decoding: variance(at.decoding.value, one) }
     }
