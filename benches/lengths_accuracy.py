@@ -1,6 +1,6 @@
 """The solver beside the simulator on the shipped tables of real lengths, at shares of what the replica sustains.
 
-python benches/lengths_accuracy.py
+Run: python benches/lengths_accuracy.py [--quick]
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ NUMBERS = ("ttft_mean_s", "tpot_mean_s", "tpot_token_mean_s", "in_flight")
 
 
 def found(lengths: str, model: str, gpu: str, tp: int) -> Iterator[Simulation]:
-    """Simulations at each of `SHARES`, to 2 % or 400,000 requests."""
+    """Simulations at each of `SHARES`, to 2 % or so many requests; `--quick` shorter ones."""
+    requests = 10_000 if "--quick" in sys.argv[1:] else 400_000
     limit = sustainable_rate_rps(Case(Question(model, gpu, tp=tp, lengths=lengths)))
     for share in SHARES:
         asked = Question(model, gpu, tp=tp, lengths=lengths, rate_rps=share * limit)
-        yield simulate(asked, precision=0.02, requests=400_000)
+        yield simulate(asked, precision=0.02, requests=requests)
 
 
 def errors(one: Simulation) -> list[float]:
