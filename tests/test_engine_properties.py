@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from lambdamax import _engine
 from reference import batch
 from reference.batch import Columns
+from reference.empirical import TABLES
 from reference.fields import default, field
 from reference.points import Case, Fields, cases, loads
 from reference.shard import shard
@@ -48,6 +49,9 @@ MONEY = ("cost_usd_per_hour", "requests_per_usd", "usd_per_mtok_output", "usd_pe
 ROW_FIELDS = tuple(name for name in _engine.REPLICA_FIELDS if name != "model")
 LAYER_FIELDS = tuple(name for name in _engine.BLOCK_FIELDS if name != "model")
 
+# `lengths` is a place in a table, and no number that a user gives.
+POINT_NUMBERS = tuple(name for name in _engine.POINT_FIELDS if name != "lengths")
+
 seeds = st.integers(0, 2**32 - 1)
 
 
@@ -72,7 +76,7 @@ def scaled(fields: Fields, names: tuple[str, ...], factor: float) -> Fields:
 @QUICK
 @given(seed=seeds)
 def test_latency_grows_with_the_rate(seed: int) -> None:
-    (case,) = cases(seed, 1, ratio=seed % 8 == 0, peaked=seed % 8 == 1)
+    (case,) = cases(seed, 1, ratio=seed % 8 == 0, peaked=seed % 8 == 1, empirical=seed % 4 == 3)
     capacity = batch.solve([case])
     if not answered(capacity)[0]:
         return
@@ -87,7 +91,7 @@ def test_latency_grows_with_the_rate(seed: int) -> None:
 @QUICK
 @given(seed=seeds)
 def test_a_looser_slo_never_costs_rate(seed: int) -> None:
-    (case,) = cases(seed, 1, "free", ratio=seed % 8 == 0, peaked=seed % 8 == 1)
+    (case,) = cases(seed, 1, "free", ratio=seed % 8 == 0, peaked=seed % 8 == 1, empirical=seed % 4 == 3)
     for slo, column in SLOS.items():
         middle = default(case.point, slo, 1.0)
         points = [case.point | {slo: middle * factor} for factor in np.geomspace(0.2, 5, 25).tolist()]
@@ -211,10 +215,10 @@ any_number = st.one_of(
 @st.composite
 def spoiled_cases(draw: st.DrawFn) -> Case:
     """A realistic point with up to eight fields replaced by any finite number."""
-    (case,) = cases(draw(seeds), 1, ratio=draw(st.booleans()))
+    (case,) = cases(draw(seeds), 1, ratio=draw(st.booleans()), empirical=draw(st.booleans()))
     rows = draw(st.dictionaries(st.sampled_from(ROW_FIELDS), any_number, max_size=4))
     layers = draw(st.dictionaries(st.sampled_from(LAYER_FIELDS), any_number, max_size=3))
-    point = draw(st.dictionaries(st.sampled_from(_engine.POINT_FIELDS), any_number, max_size=4))
+    point = draw(st.dictionaries(st.sampled_from(POINT_NUMBERS), any_number, max_size=4))
     blocks = (case.blocks[0] | layers, *case.blocks[1:])
     return replace(case, row=case.row | rows, blocks=blocks, point=case.point | point)
 
@@ -224,14 +228,14 @@ def absurd_cases(draw: st.DrawFn) -> Case:
     """Every field any finite number."""
     row = draw(st.fixed_dictionaries(dict.fromkeys(ROW_FIELDS, any_number)))
     layers = draw(st.lists(st.fixed_dictionaries(dict.fromkeys(LAYER_FIELDS, any_number)), min_size=1, max_size=3))
-    point = draw(st.fixed_dictionaries(dict.fromkeys(_engine.POINT_FIELDS, any_number)))
+    point = draw(st.fixed_dictionaries(dict.fromkeys(POINT_NUMBERS, any_number)))
     return Case(dict(row), tuple(map(dict, layers)), dict(point), "absurd")
 
 
 def filled(value: float) -> Case:
     """The same number in every field."""
     layers = (dict.fromkeys(LAYER_FIELDS, value),)
-    return Case(dict.fromkeys(ROW_FIELDS, value), layers, dict.fromkeys(_engine.POINT_FIELDS, value), "filled")
+    return Case(dict.fromkeys(ROW_FIELDS, value), layers, dict.fromkeys(POINT_NUMBERS, value), "filled")
 
 
 def is_refused(case: Case) -> bool:
@@ -244,6 +248,14 @@ def is_refused(case: Case) -> bool:
         return False
     assert re.match(r"row 0: \w+ = \S+: ", reason)
     return True
+
+
+@pytest.mark.parametrize("place", [-1.0, 0.5, float(TABLES), 1e300, math.inf])
+def test_a_law_that_is_not_in_the_table_is_refused(place: float) -> None:
+    (case,) = cases(1, 1)
+    for run in (batch.solve, batch.load):
+        with pytest.raises(ValueError, match=f"lengths .*: the table has {TABLES}"):
+            run([replace(case, point=case.point | {"lengths": place, "rate_rps": 1.0})])
 
 
 @MANY

@@ -341,6 +341,17 @@ def test_another_content_of_the_file_is_another_sweep(tmp_path: Path) -> None:
 # ---- The commands
 
 
+def test_winners_of_ones_own_table_are_found_in_ones_own_catalogue(tmp_path: Path, run: Run) -> None:
+    own, out = tmp_path / "own", tmp_path / "out"
+    (own / "lengths").mkdir(parents=True)
+    mine = written(own / "lengths" / "mine.csv", "isl_tokens,osl_tokens", "1000,200", "300,100")
+    lambdamax.sweep(spec_of({"lengths": str(mine)}), out)
+    found = run(f"frontier {out} --check --catalog {own} --json")
+    assert {row["sim_status"] for row in json.loads(found.output)} == {"steady"}
+    lost = run(f"frontier {out} --check")
+    assert (lost.exit_code, "lengths[0] = 'mine'" in lost.output) == (1, True)
+
+
 def test_explain_knows_the_law(run: Run) -> None:
     asked = f"explain {LINE} --lengths {CONV} --rate 8"
     printed = run(asked)
@@ -351,8 +362,11 @@ def test_explain_knows_the_law(run: Run) -> None:
     assert sum(link["mean_s"] for link in budget["links"]) == pytest.approx(budget["ttft_mean_s"])
     measured = run(f"{asked} --measured-ttft-s 0.1 --measured-tpot-s 0.012 --json")
     assert json.loads(measured.output)["one_number"]["in_flight"] > 0
-    spiked = run(f"explain {LINE} --lengths {CONV} --max-num-seqs 64 --rate 10 --spike 4x30s --json")
-    assert json.loads(spiked.output)["spike"]["asked"]["drain_s"] > 0
+    spiked = run(f"explain {LINE} --lengths {CONV} --max-num-seqs 64 --rate 10 --spike 4x20s --check --json")
+    played = json.loads(spiked.output)
+    assert played["spike"]["asked"]["drain_s"] > 0
+    waiting = played["check"][0]
+    assert waiting["fluid"] == pytest.approx(waiting["simulated"]["mean"], rel=0.1)
 
 
 @pytest.mark.parametrize("command", ["explain", "simulate"])

@@ -4,7 +4,7 @@ use lambdamax_core::block::Block;
 use lambdamax_core::points::{Answer, INPUTS, Input, Status};
 use lambdamax_core::replica::Replica;
 use lambdamax_core::sweep::{solve_loads, solve_rows};
-use lambdamax_core::table::{Columns, Rows};
+use lambdamax_core::table::{Columns, Rows, check_lengths};
 use proptest::prelude::*;
 
 /// What the layers of a model are.
@@ -237,8 +237,9 @@ proptest! {
         }
     }
 
+    // All but the first: that is a place in a table, and refused where there is none.
     #[test]
-    fn any_number_has_a_status(facts in facts(), input in 0..INPUTS, value in prop::num::f64::ANY, point in point()) {
+    fn any_number_has_a_status(facts in facts(), input in 1..INPUTS, value in prop::num::f64::ANY, point in point()) {
         let columns = solve(&facts.replica(), &[with(&point, Input::ALL[input], value)]);
         prop_assert!(columns.status[0] <= Status::NotConverged as u8);
         if is_ok(&columns, 0) {
@@ -247,4 +248,13 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_law_that_is_not_in_the_table_is_refused() {
+    for place in [0.0, -1.0, 0.5, f64::INFINITY] {
+        let refused = check_lengths(&[], &[f64::NAN, place]);
+        assert!(refused.is_err_and(|error| error.to_string() == format!("lengths {place}: the table has 0")));
+    }
+    assert!(check_lengths(&[], &[f64::NAN]).is_ok());
 }
