@@ -36,13 +36,26 @@ PYTHON_FLOORS = [
     *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
-    *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
+    *("objectives", "store", "scan", "chunks", "reducing", "keeping", "sweep", "frontier"),
+    *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
     *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
-    *("plot", "drawn", "sized", "surges", "grouped", "further", "cli"),
+    *(
+        "plot",
+        "drawn",
+        "sized",
+        "surges",
+        "grouped",
+        "further",
+        "options",
+        "frontier_options",
+        "sweep_command",
+        "frontier_command",
+        "cli",
+    ),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
-RUST_GROUND = ("error", "real", "root", "grid")
+RUST_GROUND = ("error", "real", "root", "grid", "frontier")
 RUST_LADDER = (
     *("accelerator", "parallelism", "memory", "span", "precision", "block", "model", "profile", "step", "replica"),
     *("workload", "attention", "ttft", "equilibrium", "capacity", "sweep"),

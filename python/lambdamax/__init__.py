@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from lambdamax.engine import __version__ as __version__
     from lambdamax.finite_run import finite_run as finite_run
     from lambdamax.frontier import frontier as frontier
+    from lambdamax.frontier import kept_goal as kept_goal
+    from lambdamax.frontier import pareto as pareto
     from lambdamax.scan import scan as scan
     from lambdamax.simulate import Simulation as Simulation
     from lambdamax.simulate import simulate as simulate
@@ -59,8 +61,10 @@ __all__ = [
     "curve",
     "finite_run",
     "frontier",
+    "kept_goal",
     "load",
     "load_catalog",
+    "pareto",
     "read_spec",
     "replicas_for",
     "scan",
@@ -79,8 +83,10 @@ _HOMES: Final = {
     "curve": "curve",
     "finite_run": "finite_run",
     "frontier": "frontier",
+    "kept_goal": "frontier",
     "load": "solving",
     "load_catalog": "catalog",
+    "pareto": "frontier",
     "read_spec": "spec",
     "replicas_for": "demand",
     "scan": "scan",

@@ -12,7 +12,7 @@ from rich.console import Console
 from lambdamax import columns
 from lambdamax.columns import Column
 from lambdamax.render import print_lines, print_pairs, print_table
-from lambdamax.store import write_frame, written
+from lambdamax.store import kept_goal, write_frame, written
 from lambdamax.sweep import SweepResult
 from lambdamax.units import DASH, cell, quantity
 from lambdamax.verdict import NAME_OF_LIMIT
@@ -57,6 +57,42 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
         write_frame(table, temporary)
 
 
+def print_kept(directory: Path, console: Console) -> None:
+    """What the sweep kept in `directory`, where that is not every point."""
+    if (kept := kept_goal(directory)) is not None:
+        print_pairs(console, [("holds", f"{kept}; the other points are counted, not there")])
+
+
+def print_pareto(table: pl.DataFrame, objectives: Mapping[str, str], console: Console, most_rows: int) -> None:
+    """The points of each group that no other beats, with what the operator decides."""
+    named = list(objectives)
+    keys = table.columns[: table.columns.index(named[0])]
+    varying = [name for name in keys if table[name].n_unique() > 1]
+    about = ", ".join(f"{name} {'large' if direction == 'max' else 'small'}" for name, direction in objectives.items())
+    print_pairs(console, [("unbeaten in", about), ("points", f"{table.height:,}")])
+    choices = [column.name for column in columns.inputs() if column.role == "chosen" and column.name in table.columns]
+    chosen = [name for name in choices if name not in ("gpu", *keys) and table[name].n_unique() > 1]
+    for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
+        console.print()
+        if varying:
+            console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
+        lines = [_pareto_line(row, named, chosen) for row in group.to_dicts()]
+        print_table(console, ("gpu", "with", *named, "binds"), lines, (0, 1, len(named) + 2))
+    print_more(table.height, most_rows, console)
+
+
+def _pareto_line(row: Row, named: Sequence[str], chosen: list[str]) -> tuple[str, ...]:
+    values = (cell(float(row[name]), "") for name in named)
+    limit = _LIMITS.get(row["binding_limit"], DASH)
+    return str(row["gpu"]), ", ".join(_said(row, chosen, short=True)), *values, limit
+
+
+def print_more(height: int, most_rows: int, console: Console) -> None:
+    """How many rows of a table are not shown."""
+    if height > most_rows:
+        console.print(f"\n  {height - most_rows:,} more rows: --rows, or --out FILE for all of them")
+
+
 def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> None:
     """The ranking within each group. Columns that have one value throughout are told once."""
     rank = table.columns.index("rank")
@@ -69,8 +105,7 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
         if varying:
             console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
         _print_group(group.to_dicts(), console, compare, chosen, maximize)
-    if table.height > most_rows:
-        console.print(f"\n  {table.height - most_rows:,} more rows: --rows, or --out FILE for all of them")
+    print_more(table.height, most_rows, console)
     if because := table["unsupported_because"].explode().drop_nulls().unique(maintain_order=True).to_list():
         console.print("\nunsupported, because", style="bold")
         print_lines(console, because)
@@ -84,7 +119,8 @@ def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tupl
     winners = table.drop_nulls("rank")
     if winners.height and (common := ", ".join(_said(winners.row(0, named=True), _agreed(winners)))):
         yield "all winners", common
-    yield "points", f"{table['points'].sum():,}, of which {table['points_ok'].sum():,} are ok"
+    counted = table.unique(table.columns[: table.columns.index("rank")], maintain_order=True)
+    yield "points", f"{counted['points'].sum():,}, of which {counted['points_ok'].sum():,} are ok"
 
 
 def _agreed(winners: pl.DataFrame) -> list[str]:

@@ -1,6 +1,6 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
-//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory`,
+//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `frontier`, `intern`, `span`, `parallelism`, `memory`,
 //! `precision`, `accelerator` · `block` · `model`, `profile` · `step` · `replica` · `iteration` · `workload` · `attention` ·
 //! `ttft` · `equilibrium` · `chart` · `capacity` · `points`, `table`, `tasks` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
@@ -12,6 +12,7 @@ pub mod capacity;
 pub mod chart;
 pub mod equilibrium;
 pub mod error;
+pub mod frontier;
 pub mod grid;
 pub mod intern;
 pub mod iteration;
