@@ -37,9 +37,10 @@ PYTHON_FLOORS = [
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *("objectives", "store", "scan", "chunks", "reducing", "keeping", "sweep", "frontier"),
+    *("maps", "break_even", "elasticity", "robustness"),
     *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
-    *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
+    *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices"),
     *(
         "plot",
         "drawn",

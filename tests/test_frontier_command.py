@@ -100,3 +100,62 @@ def test_both_directions_at_once_are_refused(swept: str) -> None:
     result = invoke(f"frontier {swept} --minimize tpot_mean_s --maximize max_rate_rps")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: frontier: minimize = tpot_mean_s: allowed: one of maximize and minimize")
+
+
+@pytest.mark.parametrize(
+    ("show", "words"),
+    [
+        ("winners", ["won by", "ISL ↓ OSL →", "×"]),
+        ("binding", ["what stops the best", "ISL ↓ OSL →", "TPOT", "–"]),
+        ("break-even", ["break-even", "against", "%", "mi355x –"]),
+        ("elasticity", ["bandwidth flops memory link price", "-1.00"]),
+        ("robustness", ["cheapest regret rate", "×÷ 1.3", "USD/h"]),
+    ],
+)
+def test_each_question_of_a_buyer_has_a_table(swept: str, show: str, words: list[str]) -> None:
+    ask = f"frontier {swept} --by isl_tokens,osl_tokens --show {show}"
+    shown = invoke(ask)
+    assert shown.exit_code == 0, shown.output
+    text = " ".join(shown.output.split())
+    assert [word for word in words if word not in text] == []
+    rows = json.loads(invoke(f"{ask} --json").output)
+    assert rows
+    assert list(rows[0])[:2] == ["isl_tokens", "osl_tokens"] or show in ("elasticity", "robustness")
+
+
+def test_a_map_that_cannot_be_drawn_is_a_list_and_axes_can_be_chosen(swept: str) -> None:
+    listed = " ".join(invoke(f"frontier {swept} --by isl_tokens --show winners").output.split())
+    assert "ISL winner lead over binds 1,000" in listed
+    drawn = invoke(f"frontier {swept} --by isl_tokens,osl_tokens,slo_tpot_s --show winners --map slo_tpot_s,isl_tokens")
+    assert "slo_tpot_s ↓ ISL →" in " ".join(drawn.output.split())
+    assert drawn.output.count("slo_tpot_s ↓") == 2
+    stops = invoke(f"frontier {swept} --by isl_tokens --show binding").output
+    assert "binds next" in stops
+    refused = invoke(f"frontier {swept} --by isl_tokens --show winners --map isl_tokens,tp")
+    assert refused.stderr == "error: frontier: map = isl_tokens,tp: allowed: two of isl_tokens\n"
+
+
+def test_robustness_and_elasticity_take_their_numbers(swept: str) -> None:
+    ask = f"frontier {swept} --by model --show robustness --draws 500"
+    one, two = (json.loads(invoke(f"{ask} --seed {seed} --json").output) for seed in (1, 2))
+    assert one != two
+    assert one[0]["cheapest_share"] == round(one[0]["cheapest_share"] * 500) / 500
+    row = json.loads(invoke(f"frontier {swept} --by model --show elasticity --step 0.1 --json").output)[0]
+    assert (row["fact"], row["model"]) == ("bandwidth", "llama-3.3-70b-instruct")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("frontier x --draws 5", "--draws goes with --show robustness."),
+        ("frontier x --show winners --step 0.1", "--step goes with --show elasticity."),
+        ("frontier x --map a,b", "--map goes with --show winners or --show binding."),
+        ("frontier x --show winners --best 2", "--best does not go with --show winners."),
+        ("frontier x --show winners --pareto a:max", "give --pareto or --show winners, not both."),
+        ("frontier x --show break-even --maximize tpot_mean_s", "--show break-even is about requests_per_usd"),
+    ],
+)
+def test_questions_take_only_their_own_options(line: str, message: str) -> None:
+    result = invoke(line)
+    assert result.exit_code == 2
+    assert message in result.stderr

@@ -23,15 +23,20 @@ from lambdamax.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from lambdamax.break_even import break_even as break_even
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
     from lambdamax.curve import curve as curve
     from lambdamax.demand import replicas_for as replicas_for
+    from lambdamax.elasticity import elasticities as elasticities
     from lambdamax.engine import __version__ as __version__
     from lambdamax.finite_run import finite_run as finite_run
     from lambdamax.frontier import frontier as frontier
     from lambdamax.frontier import kept_goal as kept_goal
     from lambdamax.frontier import pareto as pareto
+    from lambdamax.maps import binding_map as binding_map
+    from lambdamax.maps import winner_map as winner_map
+    from lambdamax.robustness import robustness as robustness
     from lambdamax.scan import scan as scan
     from lambdamax.simulate import Simulation as Simulation
     from lambdamax.simulate import simulate as simulate
@@ -58,7 +63,10 @@ __all__ = [
     "SweepResult",
     "UnknownName",
     "__version__",
+    "binding_map",
+    "break_even",
     "curve",
+    "elasticities",
     "finite_run",
     "frontier",
     "kept_goal",
@@ -67,14 +75,21 @@ __all__ = [
     "pareto",
     "read_spec",
     "replicas_for",
+    "robustness",
     "scan",
     "simulate",
     "solve",
     "spike",
     "sweep",
+    "winner_map",
 ]
 
 _HOMES: Final = {
+    "winner_map": "maps",
+    "robustness": "robustness",
+    "elasticities": "elasticity",
+    "break_even": "break_even",
+    "binding_map": "maps",
     "Question": "case",
     "Simulation": "simulate",
     "Spec": "spec",

@@ -81,7 +81,7 @@ def chunks(source: Source, ahead: Sequence[str]) -> Iterator[Chunk]:
         return map(InMemory, source.iter_slices(_CHUNK_ROWS))
     if isinstance(source, pl.LazyFrame):
         return map(InMemory, source.collect_batches(chunk_size=_CHUNK_ROWS))
-    return _read_ahead(part_files(source), ahead)
+    return _read_ahead(part_files(source), list(dict.fromkeys(ahead)))
 
 
 def _read_ahead(parts: Sequence[PartFile], ahead: Sequence[str]) -> Iterator[Chunk]:

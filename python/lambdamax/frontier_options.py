@@ -11,7 +11,8 @@ from lambdamax.objectives import MOST_BEST, parse_objectives
 _ALONE: Final = ("maximize", "minimize", "compare", "best")
 
 
-def _names(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+def names_option(_: click.Context, __: click.Parameter, text: str | None) -> list[str] | None:
+    """Names with commas between them."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -25,7 +26,7 @@ _OPTIONS: Final = (
     click.option(
         "--by",
         metavar="A,B,C",
-        callback=_names,
+        callback=names_option,
         help="The columns that make a group.  [default: what the customer brings]",
     ),
     click.option("--compare", metavar="COL", help="What competes within a group.  [default: gpu]"),

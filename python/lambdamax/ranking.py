@@ -34,9 +34,11 @@ _SILENT_AT_ONE: Final = ("pp", "dp", "ep")
 _SETTINGS: Final = ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
 _SHARE: Final = "share_of_best"
 
-_LIMITS: Final = {**NAME_OF_LIMIT, "utilization": "utilisation"}
+LIMITS: Final = {**NAME_OF_LIMIT, "utilization": "utilisation"}
+"""What binds, in words."""
 
 Row = Mapping[str, Any]
+"""A row of a frame."""
 
 
 def print_sweep(result: SweepResult, console: Console) -> None:
@@ -75,7 +77,7 @@ def print_pareto(table: pl.DataFrame, objectives: Mapping[str, str], console: Co
     for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
         console.print()
         if varying:
-            console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
+            console.print(", ".join(said(group.row(0, named=True), varying)), style="bold")
         lines = [_pareto_line(row, named, chosen) for row in group.to_dicts()]
         print_table(console, ("gpu", "with", *named, "binds"), lines, (0, 1, len(named) + 2))
     print_more(table.height, most_rows, console)
@@ -83,8 +85,8 @@ def print_pareto(table: pl.DataFrame, objectives: Mapping[str, str], console: Co
 
 def _pareto_line(row: Row, named: Sequence[str], chosen: list[str]) -> tuple[str, ...]:
     values = (cell(float(row[name]), "") for name in named)
-    limit = _LIMITS.get(row["binding_limit"], DASH)
-    return str(row["gpu"]), ", ".join(_said(row, chosen, short=True)), *values, limit
+    limit = LIMITS.get(row["binding_limit"], DASH)
+    return str(row["gpu"]), ", ".join(said(row, chosen, short=True)), *values, limit
 
 
 def print_more(height: int, most_rows: int, console: Console) -> None:
@@ -103,7 +105,7 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
     for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
         console.print()
         if varying:
-            console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
+            console.print(", ".join(said(group.row(0, named=True), varying)), style="bold")
         _print_group(group.to_dicts(), console, compare, chosen, maximize)
     print_more(table.height, most_rows, console)
     if because := table["unsupported_because"].explode().drop_nulls().unique(maintain_order=True).to_list():
@@ -114,10 +116,10 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
 def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tuple[str, str]]:
     column = columns.column(maximize)
     yield "ranked by", f"{maximize}, {column.meaning[0].lower()}{column.meaning[1:]}"
-    if common := ", ".join(_said(table.row(0, named=True), [name for name in same if not _is_neutral(table, name)])):
+    if common := ", ".join(said(table.row(0, named=True), [name for name in same if not _is_neutral(table, name)])):
         yield "in all", common
     winners = table.drop_nulls("rank")
-    if winners.height and (common := ", ".join(_said(winners.row(0, named=True), _agreed(winners)))):
+    if winners.height and (common := ", ".join(said(winners.row(0, named=True), _agreed(winners)))):
         yield "all winners", common
     counted = table.unique(table.columns[: table.columns.index("rank")], maintain_order=True)
     yield "points", f"{counted['points'].sum():,}, of which {counted['points_ok'].sum():,} are ok"
@@ -164,10 +166,10 @@ def _is_decided(winners: pl.DataFrame, name: str, compare: str) -> bool:
 
 
 def _line(row: Row, compare: str, chosen: list[str], maximize: str) -> tuple[str, ...]:
-    limits = (_LIMITS.get(row[limit], DASH) for limit in ("binding_limit", "next_limit"))
+    limits = (LIMITS.get(row[limit], DASH) for limit in ("binding_limit", "next_limit"))
     rate = () if maximize == "max_rate_rps" else (cell(row.get("max_rate_rps"), ""),)
     value, share = cell(row[maximize], ""), quantity(row[_SHARE], "share")
-    return _named(row, compare), ", ".join(_said(row, chosen, short=True)), value, share, *rate, *limits
+    return _named(row, compare), ", ".join(said(row, chosen, short=True)), value, share, *rate, *limits
 
 
 def _named(row: Row, compare: str) -> str:
@@ -178,7 +180,8 @@ def _refused(row: Row) -> str:
     return str(row["refused"] or DASH).replace("_", " ")
 
 
-def _said(row: Row, names: list[str], short: bool = False) -> Iterator[str]:
+def said(row: Row, names: Sequence[str], short: bool = False) -> Iterator[str]:
+    """The columns `names` of a row in words, those without a value left out."""
     for name in names:
         if row[name] is not None:
             yield _value(columns.column(name), row[name], short)
