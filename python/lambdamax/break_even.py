@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lambdamax.catalog import Catalog
-from lambdamax.chunks import Chunk, Source, chunks, column_names, kept_of
+from lambdamax.chunks import Chunk, Source, chunks, column_names, kept_of, whole
 from lambdamax.exceptions import Fault, FrameError
 from lambdamax.frontier import frontier
 from lambdamax.maps import parts_of
@@ -60,7 +60,8 @@ def _unpriced(source: Source, table: pl.DataFrame, keys: list[str]) -> pl.DataFr
     kept = [] if kept_of(source) is None else ["points"]
     for chunk in chunks(source, [*reducer.wanted, *_NEEDED, *kept]):
         reducer.add(_AtOneDollar(chunk))
-    return reducer.winners()
+    winners = reducer.winners()
+    return None if winners is None else whole(winners, source)
 
 
 class _AtOneDollar:
@@ -74,9 +75,9 @@ class _AtOneDollar:
         needed = dict.fromkeys((*names, "status", "max_rate_rps", "gpus"))
         return _repriced(self._chunk.columns(list(needed))).select(names)
 
-    def rows(self, places: NDArray[Any]) -> pl.DataFrame:
-        """The rows at `places`, all columns."""
-        return _repriced(self._chunk.rows(places))
+    def rows(self, places: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
+        """The rows at `places`, as the chunk tells them, at one dollar."""
+        return _repriced(self._chunk.rows(places, [*names, "max_rate_rps", "gpus"]))
 
 
 def _repriced(points: pl.DataFrame) -> pl.DataFrame:

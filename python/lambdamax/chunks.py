@@ -1,23 +1,25 @@
-"""Solved points chunk by chunk, whatever they come from: some columns first, the rows that matter in full later."""
+"""Solved points chunk by chunk, whatever they come from: some columns of all, every column of the rows that matter."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lambdamax.columns import inputs
 from lambdamax.objectives import Goal
-from lambdamax.store import PartFile, kept_goal, part_files
+from lambdamax.store import WEIGHT, PartFile, kept_goal, part_files
 
 Source = str | Path | pl.LazyFrame | pl.DataFrame
 """The directory of a sweep, or solved points."""
 
 _CHUNK_ROWS: Final = 262_144
+_PART, _ROW, _ORDER = "_part", "_row", "_order"
 
 
 class Chunk(Protocol):
@@ -26,8 +28,8 @@ class Chunk(Protocol):
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows, these columns."""
 
-    def rows(self, places: NDArray[Any]) -> pl.DataFrame:
-        """The rows at `places`, all columns."""
+    def rows(self, places: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
+        """The rows at `places`: all columns, or inputs, the columns `names` and where to find the others (`whole`)."""
 
 
 class InMemory:
@@ -41,26 +43,40 @@ class InMemory:
         """All rows, these columns."""
         return self._frame.select(names)
 
-    def rows(self, places: NDArray[Any]) -> pl.DataFrame:
+    def rows(self, places: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
         """The rows at `places`, all columns."""
         return self._frame[places]
 
 
 class OnDisk:
-    """The points of a part; the columns that are wanted of all rows are read at once, the others where rows matter."""
+    """The points of a part. Inputs tell them apart, so that the other columns are read of the winners alone."""
 
-    def __init__(self, part: PartFile, ahead: Sequence[str]) -> None:
-        """Check the part and read the columns `ahead`. StoreError if it is not what the sweep wrote."""
-        self._part = part
-        self._ahead = part.checked().read(ahead)
+    def __init__(self, parts: Sequence[PartFile], place: int, ahead: Sequence[str]) -> None:
+        """Check the part at `place` and read the columns `ahead`. StoreError if it is not what the sweep wrote."""
+        self._part, self._place = parts[place], place
+        self._ahead = self._part.checked().read(ahead)
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows, these columns."""
         return self._ahead.select(names) if set(names) <= set(self._ahead.columns) else self._part.read(names)
 
-    def rows(self, places: NDArray[Any]) -> pl.DataFrame:
-        """The rows at `places`, all columns."""
-        return self._part.read(self._part.columns)[places]
+    def rows(self, places: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
+        """The rows at `places`: inputs, the columns `names`, and where the others are."""
+        weighed = [WEIGHT] if WEIGHT in self._part.columns else []
+        told = self._part.read(dict.fromkeys((*(column.name for column in inputs()), *names, *weighed)))[places]
+        found = pl.Series(_PART, [self._place], dtype=pl.UInt32).new_from_index(0, told.height)
+        return told.with_columns(found, pl.Series(_ROW, places.astype(np.uint32)))
+
+
+def whole(points: pl.DataFrame, source: Source) -> pl.DataFrame:
+    """The points of `source` that `rows` of its chunks gave, in their order, with every column."""
+    if isinstance(source, pl.DataFrame | pl.LazyFrame) or _PART not in points.columns:
+        return points
+    parts, found = part_files(source), []
+    for (place,), rows in points.select(_PART, _ROW).with_row_index(_ORDER).group_by(_PART, maintain_order=True):
+        part = parts[int(str(place))]
+        found.append(part.read(part.columns)[rows[_ROW]].with_columns(rows[_ORDER]))
+    return pl.concat(found).sort(_ORDER).drop(_ORDER)
 
 
 def column_names(source: Source) -> list[str]:
@@ -86,8 +102,8 @@ def chunks(source: Source, ahead: Sequence[str]) -> Iterator[Chunk]:
 
 def _read_ahead(parts: Sequence[PartFile], ahead: Sequence[str]) -> Iterator[Chunk]:
     with ThreadPoolExecutor(1, "lambdamax-reader") as reader:
-        reading = reader.submit(partial(OnDisk, parts[0], ahead))
-        for following in parts[1:]:
-            chunk, reading = reading.result(), reader.submit(partial(OnDisk, following, ahead))
+        reading = reader.submit(OnDisk, parts, 0, ahead)
+        for following in range(1, len(parts)):
+            chunk, reading = reading.result(), reader.submit(OnDisk, parts, following, ahead)
             yield chunk
         yield reading.result()

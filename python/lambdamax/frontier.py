@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
-import numpy as np
 import polars as pl
 
 from lambdamax import columns
 from lambdamax.catalog import Catalog, load_catalog
-from lambdamax.chunks import Chunk, Source, chunks, column_names, kept_of
+from lambdamax.chunks import Chunk, Source, chunks, column_names, kept_of, whole
 from lambdamax.exceptions import Fault, FrameError, StoreError, UnknownName
 from lambdamax.frames import REPLICA_COLUMNS
 from lambdamax.objectives import (
@@ -23,9 +22,9 @@ from lambdamax.objectives import (
     given_columns,
     objectives_of,
 )
-from lambdamax.reducing import Reducer, comparable, tie_order
+from lambdamax.reducing import Reducer, comparable, in_order
 from lambdamax.replicas import Deployment
-from lambdamax.store import WEIGHT
+from lambdamax.store import WEIGHT, part_files
 
 _SHARE: Final = "share_of_best"
 _BECAUSE: Final = "unsupported_because"
@@ -67,7 +66,7 @@ def frontier(
     winners = reducer.winners()
     told = because.told(reducer.counts())
     reasons = _reasons(reducer.counts(), goal).join(told, on=goal.keys, how="left", nulls_equal=True)
-    return _table(_points_of(source) if winners is None else winners, reasons, goal)
+    return _table(_points_of(source) if winners is None else whole(winners, source), reasons, goal)
 
 
 def pareto(
@@ -87,12 +86,10 @@ def pareto(
     kept = kept_of(source)
     goal = pareto_goal(column_names(source), kept, objectives_of(objectives), by)
     winners = _reduced(source, goal, kept).winners()
-    found = _points_of(source) if winners is None else winners
+    found = _points_of(source) if winners is None else whole(winners, source)
     named = [each.column for each in goal.objectives]
     front = dict.fromkeys((*goal.keys, *named, "gpu", "binding_limit", "next_limit", *found.columns))
-    order = [*(comparable(found, name) for name in goal.keys), *tie_order(found, goal.objectives)]
-    present = [name for name in front if name in found.columns and name != WEIGHT]
-    return found.sort(order, nulls_last=True).select(present)
+    return found.select(name for name in front if name in found.columns and name != WEIGHT)
 
 
 def kept_goal(
@@ -161,8 +158,8 @@ def _points_of(source: Source) -> pl.DataFrame:
     """No points, in the columns of `source`."""
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         return source.lazy().head(0).collect()
-    (first, *_) = chunks(source, ())
-    return first.rows(np.array([], dtype=np.uint32))
+    first = part_files(source)[0]
+    return first.read(first.columns).clear()
 
 
 def _reduced(source: Source, goal: Goal, kept: Goal | None, because: _Because | None = None) -> Reducer:
@@ -226,7 +223,7 @@ def _table(best: pl.DataFrame, reasons: pl.DataFrame, goal: Goal) -> pl.DataFram
 
 def _ranked(best: pl.DataFrame, group: list[str], objective: Objective) -> pl.DataFrame:
     """`best` with the place of each point in its group, and its value as a share of the winner's."""
-    ordered = best.sort(tie_order(best, (objective,)), nulls_last=True)
+    ordered = in_order(best, group, (objective,))
     rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
     value, best_value = pl.col(objective.column), pl.col(objective.column).first()
     ratio = value / best_value if objective.sign > 0 else best_value / value
@@ -238,12 +235,18 @@ def _ranked(best: pl.DataFrame, group: list[str], objective: Objective) -> pl.Da
 
 def _reasons(counts: pl.DataFrame, goal: Goal) -> pl.DataFrame:
     """Per combination of the keys the number of points, of ok points, and the other statuses, most frequent first."""
-    is_ok = pl.col("status") == "ok"
-    status = pl.col("status").cast(pl.String)
-    ordered = counts.with_columns(status).sort(["points", "status"], descending=[True, False])
-    reason = pl.format("{} {}", pl.col("status"), pl.col("points")).filter(~is_ok)
-    return ordered.group_by(goal.keys, maintain_order=True).agg(
-        pl.col("points").sum(),
-        pl.col("points").filter(is_ok).sum().alias("points_ok"),
-        reason.str.join(", ").replace("", None).alias("refused"),
-    )
+    statuses = [name for name in counts.columns if name not in goal.keys]
+    patterns = counts.select(statuses).unique()
+    told = [_refused({name: count for name, count in row.items() if count and name != "ok"}) for row in _rows(patterns)]
+    words = patterns.with_columns(pl.Series("refused", told, dtype=pl.String))
+    summed = [pl.sum_horizontal(statuses).alias("points"), pl.col("ok").alias("points_ok"), pl.col("refused")]
+    return counts.join(words, on=statuses, how="left", maintain_order="left").select(*goal.keys, *summed)
+
+
+def _rows(frame: pl.DataFrame) -> Iterator[dict[str, int]]:
+    return frame.iter_rows(named=True)
+
+
+def _refused(counts: Mapping[str, int]) -> str | None:
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{status} {count}" for status, count in ordered) or None

@@ -16,7 +16,6 @@ from lambdamax.chunks import Chunk
 from lambdamax.engine import Winners
 from lambdamax.exceptions import Fault, FrameError
 from lambdamax.objectives import Goal, Objective
-from lambdamax.store import WEIGHT
 
 # Roots are good to twelve digits: points that differ only beyond these are as good as each other.
 _DIGITS: Final = 9
@@ -25,6 +24,7 @@ _MARGIN: Final = 2e-8
 _SETTLE_ROWS: Final = 65_536
 _STATUSES: Final = columns.column("status").values
 _NO_CODE: Final = 2**64 - 1
+TIE: Final = "_tie"
 
 
 class Reducer:
@@ -59,22 +59,20 @@ class Reducer:
         if len(opened) and self.goal.keys:
             self._opened.append(narrow.select(self.goal.keys)[opened])
         if len(candidates):
-            self._keep(chunk.rows(candidates))
+            self._keep(chunk.rows(candidates, self.wanted))
 
     def winners(self) -> pl.DataFrame | None:
-        """The winners by the order of ties, the best of the first objective ahead; None where no point can win."""
+        """The winners, sorted by group and in each from the best; None where no point can win."""
         if not self._kept:
             return None
         self._settle()
         return self._kept[0]
 
     def counts(self) -> pl.DataFrame:
-        """Per group and status that occurs in it the number of points: the keys, `status`, `points`."""
+        """One row per group: the keys, and for each status its number of points."""
         counted = self._state.counts().reshape(-1, len(_STATUSES))
-        group, status = np.nonzero(counted)
-        names = pl.Series("status", status.astype(np.uint8)).cat.to(pl.Enum(_STATUSES))
-        groups = pl.concat(self._opened)[group].get_columns() if self._opened else []
-        return pl.DataFrame([*groups, names, pl.Series(WEIGHT, counted[group, status])])
+        groups = pl.concat(self._opened).get_columns() if self._opened else []
+        return pl.DataFrame([*groups, *(pl.Series(name, counted[:, code]) for code, name in enumerate(_STATUSES))])
 
     def _keep(self, candidates: pl.DataFrame) -> None:
         self._kept.append(candidates)
@@ -109,18 +107,40 @@ def settle(candidates: pl.DataFrame, goal: Goal) -> pl.DataFrame:
     dictionary in which the points differ (text by its letters, null last). Of points that tie in every objective a
     Pareto set has the first.
     """
-    alive = candidates.sort(tie_order(candidates, goal.objectives), nulls_last=True)
+    alive = _unbeaten(candidates, goal)
+    alive = alive.with_columns(ties(alive, goal.keys, goal.objectives))
+    keys = [comparable(alive, name) for name in goal.keys]
+    alive = alive.sort([*keys, *_best_first(goal.objectives), pl.col(TIE)], nulls_last=True)
     if goal.best:
         place = pl.int_range(pl.len(), dtype=pl.UInt32)
-        return alive.filter((place.over(goal.keys) if goal.keys else place) < goal.best)
-    reducer = Winners(len(goal.keys), len(goal.objectives), 0, 0.0)
-    rounded = alive.select(value_of(each.column) * each.sign for each in goal.objectives)
-    keys = [_whole(_places(alive[name])) for name in goal.keys]
+        alive = alive.filter((place.over(goal.keys) if goal.keys else place) < goal.best)
+    else:
+        equal = [value_of(each.column) for each in goal.objectives]
+        alive = alive.filter(pl.struct(*goal.keys, *equal).is_first_distinct())
+    return alive.drop(TIE)
+
+
+def _unbeaten(candidates: pl.DataFrame, goal: Goal) -> pl.DataFrame:
+    """What stays when all candidates are looked at together, by nine digits; all that tie for the last place do."""
+    reducer = Winners(len(goal.keys), len(goal.objectives), goal.best, 0.0)
+    rounded = candidates.select(value_of(each.column) * each.sign for each in goal.objectives)
+    keys = [_whole(_places(candidates[name])) for name in goal.keys]
     values = [np.ascontiguousarray(rounded[each.column].to_numpy()) for each in goal.objectives]
-    best, _ = reducer.add(keys, values, np.zeros(alive.height, dtype=np.uint8), None)
-    tied = [value_of(each.column) for each in goal.objectives]
-    distinct = pl.struct(*goal.keys, *tied).is_first_distinct()
-    return alive[best].filter(distinct)
+    best, _ = reducer.add(keys, values, np.zeros(candidates.height, dtype=np.uint8), None)
+    return candidates[best]
+
+
+def ties(points: pl.DataFrame, keys: Sequence[str], objectives: Sequence[Objective]) -> pl.Series:
+    """The place of each point among those that tie with another of its group, by the total order; else 0."""
+    equal = [value_of(each.column) for each in objectives]
+    tied = points.select(pl.struct(*keys, *equal).is_duplicated()).to_series()
+    places = np.zeros(points.height, dtype=np.uint32)
+    if tied.any():
+        known = [column.name for column in columns.point_columns() if column.name in points.columns]
+        few = points.select(known).with_row_index(TIE).filter(tied)
+        ordered = few.sort([comparable(few, name) for name in known], nulls_last=True)
+        places[ordered[TIE].to_numpy()] = np.arange(ordered.height, dtype=np.uint32)
+    return pl.Series(TIE, places)
 
 
 def value_of(column: str) -> pl.Expr:
@@ -128,11 +148,14 @@ def value_of(column: str) -> pl.Expr:
     return pl.col(column).cast(pl.Float64).round_sig_figs(_DIGITS)
 
 
-def tie_order(points: pl.DataFrame, objectives: Sequence[Objective]) -> list[pl.Expr]:
-    """The total order of points: objectives first, best ahead, then every column of the dictionary."""
-    known = [column.name for column in columns.point_columns() if column.name in points.columns]
-    best_first = [-each.sign * value_of(each.column) for each in objectives]
-    return [*best_first, *(comparable(points, name) for name in known)]
+def in_order(points: pl.DataFrame, keys: Sequence[str], objectives: Sequence[Objective]) -> pl.DataFrame:
+    """`points`, in each group the best of the objectives ahead, by the total order."""
+    ordered = points.with_columns(ties(points, keys, objectives))
+    return ordered.sort([*_best_first(objectives), pl.col(TIE)], nulls_last=True).drop(TIE)
+
+
+def _best_first(objectives: Sequence[Objective]) -> list[pl.Expr]:
+    return [-each.sign * value_of(each.column) for each in objectives]
 
 
 def comparable(points: pl.DataFrame, name: str) -> pl.Expr:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -197,12 +197,12 @@ class PartFile:
             raise StoreError(f"{self.path}: it is not the part that the sweep wrote (damaged or replaced): {_AGAIN}")
         return self
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """The names of its columns."""
         return list(_tried(self.path, lambda: pl.read_parquet_schema(self.path)))
 
-    def read(self, names: Sequence[str]) -> pl.DataFrame:
+    def read(self, names: Iterable[str]) -> pl.DataFrame:
         """These columns."""
         return _tried(self.path, lambda: pl.read_parquet(self.path, columns=list(names)))
 
