@@ -1,4 +1,4 @@
-"""The best point of every group and accelerator from the parts of a sweep: lambdamax against polars, and peak memory."""
+"""The best point of every group and accelerator of a sweep: lambdamax against polars, and peak memory."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ GROUPS: Final = {
     "many groups": ["model", "isl_tokens", "osl_tokens", "slo_ttft_s", "slo_tpot_s"],
 }
 CHILD: Final = "--child"
+SWEEP: Final = "--sweep"
 
 
 def spec_of(size: str) -> Spec:
@@ -127,19 +128,22 @@ def main() -> None:
     parser.add_argument("--memory", action="store_true", help="peak memory alone, without polars")
     parser.add_argument("--out", type=Path, help="where to write (default: the system's temporary directory)")
     asked = parser.parse_args()
-    spec = spec_of("0.1" if asked.quick else asked.size)
+    size = "0.1" if asked.quick else asked.size
+    spec = spec_of(size)
     print(f"lambdamax {lambdamax.__version__}, polars {pl.__version__}")
     with tempfile.TemporaryDirectory(prefix="lambdamax-bench-", dir=asked.out) as folder:
         directory = Path(folder) / "out"
-        lambdamax.sweep(spec, directory, progress=False)
+        subprocess.run([sys.executable, __file__, SWEEP, size, str(directory)], check=True)
+        print("peak memory of a fresh process")
+        memory(directory, spec.points)
         if not asked.memory:
             compare(directory, spec.points, 1 if asked.quick else 5)
-        print("\npeak memory of a fresh process")
-        memory(directory, spec.points)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == [CHILD]:
         child(*sys.argv[2:])
+    elif sys.argv[1:2] == [SWEEP]:
+        lambdamax.sweep(spec_of(sys.argv[2]), sys.argv[3], progress=False)
     else:
         main()

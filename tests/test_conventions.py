@@ -37,10 +37,10 @@ PYTHON_FLOORS = [
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
     *("objectives", "store", "scan", "chunks", "reducing", "keeping", "sweep", "frontier"),
-    *("maps", "break_even", "elasticity", "robustness"),
+    *("maps", "break_even", "elasticity", "robustness", "decode"),
     *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
-    *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
-    *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices"),
+    *("operating", "claim", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
+    *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices", "divided"),
     *(
         "plot",
         "drawn",
@@ -52,6 +52,7 @@ PYTHON_FLOORS = [
         "frontier_options",
         "sweep_command",
         "frontier_command",
+        "decode_command",
         "cli",
     ),
 ]

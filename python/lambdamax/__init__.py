@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from lambdamax.break_even import break_even as break_even
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
+    from lambdamax.claim import check_claim as check_claim
     from lambdamax.curve import curve as curve
+    from lambdamax.decode import decode as decode
+    from lambdamax.decode import decode_curve as decode_curve
     from lambdamax.demand import replicas_for as replicas_for
     from lambdamax.elasticity import elasticities as elasticities
     from lambdamax.engine import __version__ as __version__
@@ -65,7 +68,10 @@ __all__ = [
     "__version__",
     "binding_map",
     "break_even",
+    "check_claim",
     "curve",
+    "decode",
+    "decode_curve",
     "elasticities",
     "finite_run",
     "frontier",
@@ -85,17 +91,18 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "winner_map": "maps",
-    "robustness": "robustness",
-    "elasticities": "elasticity",
-    "break_even": "break_even",
-    "binding_map": "maps",
     "Question": "case",
     "Simulation": "simulate",
     "Spec": "spec",
     "SweepResult": "sweep",
     "__version__": "engine",
+    "binding_map": "maps",
+    "break_even": "break_even",
+    "check_claim": "claim",
     "curve": "curve",
+    "decode": "decode",
+    "decode_curve": "decode",
+    "elasticities": "elasticity",
     "finite_run": "finite_run",
     "frontier": "frontier",
     "kept_goal": "frontier",
@@ -104,11 +111,13 @@ _HOMES: Final = {
     "pareto": "frontier",
     "read_spec": "spec",
     "replicas_for": "demand",
+    "robustness": "robustness",
     "scan": "scan",
     "simulate": "simulate",
     "solve": "solving",
     "spike": "spike",
     "sweep": "sweep",
+    "winner_map": "maps",
 }
 
 

@@ -74,8 +74,8 @@ def whole(points: pl.DataFrame, source: Source) -> pl.DataFrame:
         return points
     parts, found = part_files(source), []
     for (place,), rows in points.select(_PART, _ROW).with_row_index(_ORDER).group_by(_PART, maintain_order=True):
-        part = parts[int(str(place))]
-        found.append(part.read(part.columns)[rows[_ROW]].with_columns(rows[_ORDER]))
+        ordered = rows.sort(_ROW)
+        found.append(parts[int(str(place))].rows(ordered[_ROW]).with_columns(ordered[_ORDER]))
     return pl.concat(found).sort(_ORDER).drop(_ORDER)
 
 

@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from lambdamax import columns
+from lambdamax.decode_command import decode
 from lambdamax.exceptions import LambdamaxError
 from lambdamax.frontier_command import frontier
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
@@ -144,6 +145,7 @@ def main() -> None:
 
 main.add_command(sweep)
 main.add_command(frontier)
+main.add_command(decode)
 
 
 @main.command(cls=ExplainCommand)
