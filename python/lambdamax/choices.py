@@ -12,7 +12,7 @@ from rich.console import Console
 from lambdamax import columns
 from lambdamax.elasticity import FACTS
 from lambdamax.exceptions import Fault, FrameError
-from lambdamax.ranking import LIMITS, Row, print_more, said
+from lambdamax.ranking import LIMITS, Row, is_neutral, print_more, said
 from lambdamax.render import print_lines, print_pairs, print_table
 from lambdamax.units import DASH, cell, number, quantity
 
@@ -173,7 +173,8 @@ def _blocks(
     Where not `all_said` the varying ones are left to the caller, and there is one group.
     """
     varying = [name for name in keys if table[name].n_unique() > 1]
-    if common := ", ".join(said(table.row(0, named=True), [name for name in keys if name not in varying])):
+    same = [name for name in keys if name not in varying and not is_neutral(table, name)]
+    if common := ", ".join(said(table.row(0, named=True), same)):
         print_pairs(console, [("in all", common)])
     split = varying if all_said else []
     for _, group in table.head(most_rows).group_by(split or [pl.lit(0)], maintain_order=True):

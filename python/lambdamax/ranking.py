@@ -116,7 +116,7 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
 def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tuple[str, str]]:
     column = columns.column(maximize)
     yield "ranked by", f"{maximize}, {column.meaning[0].lower()}{column.meaning[1:]}"
-    if common := ", ".join(said(table.row(0, named=True), [name for name in same if not _is_neutral(table, name)])):
+    if common := ", ".join(said(table.row(0, named=True), [name for name in same if not is_neutral(table, name)])):
         yield "in all", common
     winners = table.drop_nulls("rank")
     if winners.height and (common := ", ".join(said(winners.row(0, named=True), _agreed(winners)))):
@@ -132,7 +132,7 @@ def _agreed(winners: pl.DataFrame) -> list[str]:
     return [name for name in agreed if name not in _SILENT_AT_ONE or winners[name][0] != 1]
 
 
-def _is_neutral(table: pl.DataFrame, name: str) -> bool:
+def is_neutral(table: pl.DataFrame, name: str) -> bool:
     """Whether a column says only that there is nothing to say: no variation of lengths, no prefix."""
     return name in _SILENT_AT_ZERO and table[name][0] == 0
 

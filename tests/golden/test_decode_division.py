@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -83,3 +84,25 @@ def test_a_claim_of_ten_thousand_tokens_by_hand() -> None:
     assert row["tpot_bound_s"] == pytest.approx((READ_BYTES + batch * KV_BYTES * CONTEXT) / bandwidth)
     assert number(row["tpot_bound_s"] * 1e3) == "15.16"
     assert (longer["verdict"], longer["batch"], longer["tpot_bound_s"]) == ("kv", None, None)
+
+
+def test_the_page_has_these_numbers() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "frontiers.md").read_text(encoding="utf-8")
+    bandwidth, peak, usd = DEVICES["h100-sxm"]
+    step = (READ_BYTES + 663 * KV_BYTES * CONTEXT) / bandwidth
+    spare = 7.7e12 / 80_000 - KV_BYTES * CONTEXT
+    expected = [
+        f"{READ_BYTES / 1e9:.2f} GB / 3.35 TB/s = {READ_BYTES / bandwidth * 1e3:.2f} ms",
+        f"{FLOPS / 1e9:.2f} GFLOP / 989 TFLOP/s) = {READ_BYTES / bandwidth / (FLOPS / peak):.0f}",
+        f"({KV_BYTES:,.0f} B · 2,000) = {READ_BYTES / (KV_BYTES * CONTEXT):.0f}",
+        f"| {step * 1e3:.1f} ms |",
+        f"| {663 / step / TP:,.0f} |",
+        f"| {usd * TP / (3600 * 663 / step) * 1e6:.4f} USD |",
+        f"make {(MATRICES + HEAD) / 1e9:.2f} billion",
+        f"{7.7e12 / 80_000 / 1e6:.2f} MB are read",
+        f"its KV is {KV_BYTES * CONTEXT / 1e6:.2f} MB, so {spare / 1e6:.2f} MB are left",
+        f"{READ_BYTES / 1e9:.2f} GB / {spare / 1e6:.2f} MB = {math.ceil(READ_BYTES / spare):,}",
+        f"the KV alone is {KV_BYTES * 8192 / 1e6:.1f} MB",
+    ]
+    text = " ".join(page.split())
+    assert [words for words in expected if words not in text] == []
