@@ -29,6 +29,7 @@ GROUPS: Final = {
     "few groups": ["model", "slo_ttft_s", "slo_tpot_s"],
     "many groups": ["model", "isl_tokens", "osl_tokens", "slo_ttft_s", "slo_tpot_s"],
 }
+LESS: Final = "polars, values alone"
 CHILD: Final = "--child"
 SWEEP: Final = "--sweep"
 
@@ -89,7 +90,7 @@ def compare(directory: Path, rows: int, rounds: int) -> None:
             "lambdamax": partial(lambdamax.frontier, directory, by=by),
             "polars, whole rows": partial(whole_rows, parts, keys),
             "polars, values then rows": partial(values_first, parts, keys),
-            "polars, values alone": partial(value_alone, parts, keys),
+            LESS: partial(value_alone, parts, keys),
         }
         ours = contestants["lambdamax"]()
         if not all(agree(ours, work(), keys) for work in list(contestants.values())[1:]):
@@ -99,7 +100,7 @@ def compare(directory: Path, rows: int, rounds: int) -> None:
         for each in contestants:
             least = times.median(each)
             ratio = times.ratio(each, "lambdamax")
-            told = "" if each == "lambdamax" else f", {verdict(ratio, AIM_RATIO, ' of its time')}"
+            told = "" if each in ("lambdamax", LESS) else f", {verdict(ratio, AIM_RATIO, ' of its time')}"
             print(f"  {each:26} {least:8.2f} s {rows / least / 1e6:8.2f} M points/s   {ratio:5.2f}{told}")
 
 

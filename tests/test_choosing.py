@@ -280,6 +280,16 @@ def test_a_seed_gives_the_same_bits_and_another_gives_others() -> None:
     assert one.group_by("isl_tokens").agg(pl.col("cheapest_share").sum())["cheapest_share"].to_list() == [1.0, 1.0]
 
 
+def test_a_band_of_rates_is_their_error_where_there_is_one() -> None:
+    table = lambdamax.frontier(whole(), by=[]).drop_nulls("rank").sort("gpu")
+    low, high = pl.col("max_rate_rps") / 1.1, pl.col("max_rate_rps") * 1.1
+    known = pl.col("gpu") == "mi300x"
+    bands = [pl.when(known).then(each).alias(f"max_rate_{name}_rps") for name, each in (("low", low), ("high", high))]
+    found = lambdamax.robustness(table.with_columns(bands), draws=100)
+    sigmas = dict(found.select("gpu", "rate_sigma").iter_rows())
+    assert sigmas == {"mi300x": pytest.approx(math.log(1.1)), "h100-sxm": pytest.approx(math.log(1.3))}
+
+
 def test_a_price_that_was_given_is_certain() -> None:
     points = POINTS.head(1).with_columns(usd_per_accelerator_hour=pl.lit(2.5), provider=pl.lit("given"))
     found = lambdamax.robustness(lambdamax.solve(points), draws=100)

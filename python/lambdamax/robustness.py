@@ -23,6 +23,7 @@ _PRICE: Final = "usd_per_accelerator_hour"
 _NEEDED: Final = ("gpu", "max_rate_rps", "gpus", _PRICE)
 _PROFILE: Final = "_profile"
 _SHARED: Final = ("engine", _PROFILE)
+_BAND: Final = ("max_rate_low_rps", "max_rate_high_rps")
 _MARKET: Final = ("gpu", "price_plan")
 
 
@@ -45,7 +46,8 @@ def robustness(
 
     with standard normals z. Options of one engine and profile share their z: what is wrong with the constants of both
     moves both alike, and cannot change their order. `sigma` is the column `rate_sigma` where `options` has it, else
-    ln(1 + u) of the profile's relative uncertainty u. `price` is uniform in its logarithm from `usd_per_hour_low` to
+    half of ln(max_rate_high_rps/max_rate_low_rps) where it has these, else ln(1 + u) of the profile's relative
+    uncertainty u. `price` is uniform in its logarithm from `usd_per_hour_low` to
     `usd_per_hour_high` where `options` has these columns, else from the least to the most that a provider asks for the
     accelerator under the plan; a price that was given is certain. Options with one accelerator and plan share its draw.
 
@@ -81,8 +83,11 @@ def _with_errors(options: pl.DataFrame, catalog: Catalog) -> pl.DataFrame:
     profiles = [catalog.profile(row.get("profile") or DEFAULT_PROFILE, row["gpu"]) for row in rows]
     options = options.with_columns(pl.Series(_PROFILE, [profile.name for profile in profiles], dtype=pl.String))
     if SIGMA not in options.columns:
-        sigmas = [math.log1p(profile.relative_uncertainty.value) for profile in profiles]
-        options = options.with_columns(pl.Series(SIGMA, sigmas, dtype=pl.Float64))
+        stated = pl.Series(SIGMA, [math.log1p(profile.relative_uncertainty.value) for profile in profiles], pl.Float64)
+        options = options.with_columns(stated)
+        if set(_BAND) <= set(options.columns):
+            low, high = map(pl.col, _BAND)
+            options = options.with_columns(pl.coalesce((high / low).log() / 2, SIGMA).alias(SIGMA))
     if not {LOW, HIGH} <= set(options.columns):
         ranges = [_price_range(catalog, row["gpu"], row.get("price_plan"), row.get("provider")) for row in rows]
         for place, name in enumerate((LOW, HIGH)):

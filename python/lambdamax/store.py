@@ -36,6 +36,8 @@ FORMAT: Final = 1
 _COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 _SAVE_EVERY_S: Final = 2.0
 _SHOWN: Final = 60
+# A slice skips to its row; more of them than this take longer than one look at all rows.
+_FEW_ROWS: Final = 8
 _AGAIN: Final = "run the same sweep again into that directory; it solves only what is missing"
 _ELSEWHERE: Final = "give an empty directory, one to be made, or that of the same sweep"
 _MAKE_ROOM: Final = "free space or choose another place; what is done is kept"
@@ -208,9 +210,12 @@ class PartFile:
 
     def rows(self, places: pl.Series) -> pl.DataFrame:
         """The rows at `places`, which are sorted, with all columns."""
-        numbered = pl.scan_parquet(self.path).with_row_index("_place")
-        few = numbered.filter(pl.col("_place").is_in(places.implode())).drop("_place")
-        return _tried(self.path, lambda: few.collect(engine="in-memory"))
+        scanned = pl.scan_parquet(self.path)
+        if 0 < len(places) <= _FEW_ROWS:
+            slices = [scanned.slice(place, 1) for place in places]
+            return _tried(self.path, lambda: pl.concat(pl.collect_all(slices)))
+        numbered = scanned.with_row_index("_place").filter(pl.col("_place").is_in(places.implode()))
+        return _tried(self.path, lambda: numbered.drop("_place").collect(engine="in-memory"))
 
 
 def part_files(directory: str | Path) -> list[PartFile]:
