@@ -61,6 +61,7 @@ def frontier(
     kept = kept_of(source)
     objective = _objective(maximize, minimize)
     goal = ranking_goal(column_names(source), kept, objective, by=by, compare=compare, best=best)
+    _refuse_beyond(kept, goal, source)
     because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(column_names(source)))
     reducer = _reduced(source, goal, kept, because)
     winners = reducer.winners()
@@ -85,6 +86,7 @@ def pareto(
     """
     kept = kept_of(source)
     goal = pareto_goal(column_names(source), kept, objectives_of(objectives), by)
+    _refuse_beyond(kept, goal, source)
     winners = _reduced(source, goal, kept).winners()
     found = _points_of(source) if winners is None else whole(winners, source)
     named = [each.column for each in goal.objectives]
@@ -130,7 +132,7 @@ def ranking_goal(
     goal = Goal.ranking(objective, group, competing, best)
     if not best:
         raise FrameError((Fault("frontier", "best", "0", "a whole number from 1"),))
-    return _within(checked(goal, present, compare=competing), kept)
+    return checked(goal, present, compare=competing)
 
 
 def _objective(maximize: str | None, minimize: str | None) -> Objective | None:
@@ -144,14 +146,13 @@ def pareto_goal(
 ) -> Goal:
     """The goal of a Pareto set; None is every column that the customer brings. FrameError names every fault."""
     group = by if by is not None else given_columns(present) if kept is None else kept.keys
-    return _within(checked(Goal.pareto(objectives, group), present), kept)
+    return checked(Goal.pareto(objectives, group), present)
 
 
-def _within(goal: Goal, kept: Goal | None) -> Goal:
+def _refuse_beyond(kept: Goal | None, goal: Goal, source: Source) -> None:
     if kept is not None and not kept.answers(goal):
         allowed = "ask for that, or for fewer columns of its groups, or sweep again without --keep"
-        raise StoreError(f"it holds {kept} alone, not {goal}: {allowed}")
-    return goal
+        raise StoreError(f"{source}: it holds {kept} alone, not {goal}: {allowed}")
 
 
 def _points_of(source: Source) -> pl.DataFrame:
