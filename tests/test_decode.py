@@ -122,6 +122,18 @@ def test_what_does_not_fit_or_is_not_supported_is_a_row() -> None:
     ]
 
 
+def test_a_model_that_cannot_be_sized_is_told_in_words() -> None:
+    table = lambdamax.decode("deepseek-v4-pro", ["h100-sxm"], context_tokens=2000)
+    assert table.select("status", "tpot_floor_s", "usd_per_mtok_output_bound").row(0) == ("unsupported", None, None)
+    assert lambdamax.check_claim("deepseek-v4-pro", "h100-sxm", 100.0, slo_tpot_s=0.1).height == 0
+    point = ["explain", "--model", "deepseek-v4-pro", "--gpu", "h100-sxm", "--isl", "1000", "--osl", "100"]
+    told = invoke(*point, "--claim-tok-s-per-gpu", "100")
+    assert told.exit_code == 0, told.output
+    assert "The catalogue cannot say how this model would run" in " ".join(told.output.split())
+    curves = invoke("decode", "--model", "deepseek-v4-pro", "--gpus", "h100-sxm", "--curve")
+    assert (curves.exit_code, "unsupported" in curves.output) == (0, True)
+
+
 def test_a_curve_is_the_bound_at_each_batch() -> None:
     curve = lambdamax.decode_curve(
         "qwen3-8b", "h100-sxm", context_tokens=1000.0, batches=[1, 64, 5000], usd_per_hour=2.0

@@ -21,6 +21,10 @@ CONTEXTS: Final = (256.0, 2048.0, 8192.0, 32768.0)
 # From the best to the worst that can be said of a claim.
 VERDICTS: Final = ("possible", "memory", "kv", "compute", "does_not_fit")
 _KV_DTYPES: Final = ("bf16", "fp8")
+_SCHEMA: Final = {
+    **{"weight_dtype": pl.String, "kv_dtype": pl.String, "context_tokens": pl.Float64, "verdict": pl.String},
+    **{"tp": pl.Int64, "batch": pl.Int64, "tpot_bound_s": pl.Float64, "batch_that_fits": pl.Int64},
+}
 
 
 @dataclass(frozen=True)
@@ -80,8 +84,8 @@ def check_claim(
         if tried:
             best = min(tried, key=lambda row: (VERDICTS.index(row["verdict"]), row["tpot_bound_s"] or math.inf))
             found.append({**formats, "context_tokens": context, **best})
-    table = pl.DataFrame(found, infer_schema_length=None)
-    if slo_tpot_s is None or not found:
+    table = pl.DataFrame(found, schema=_SCHEMA)
+    if slo_tpot_s is None:
         return table
     survives = (pl.col("verdict") == "possible") & (pl.col("tpot_bound_s") <= slo_tpot_s)
     return table.with_columns(survives.fill_null(value=False).alias("survives_slo"))

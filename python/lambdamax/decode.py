@@ -23,6 +23,7 @@ _WINDOW, _CHUNK = 1.0, 2.0
 _ROUNDS: Final = 500
 _PEAKS: Final = ("mixer_flops", "mlp_flops", "expert_flops")
 _RANKED_BY: Final = "usd_per_mtok_output_bound"
+_SIZES: Final = ("weight_bytes_per_gpu", "tpot_floor_s", "ridge_batch", "crossover_batch")
 _CURVE_SCHEMA: Final = ("batch", "tpot_bound_s", "output_tok_s_per_gpu_bound", _RANKED_BY, "bound_by")
 
 
@@ -183,7 +184,9 @@ def decode(
     solved = solve(points.with_columns(given.alias("usd_per_accelerator_hour")), catalog=catalog)
     priced = solved.with_columns(pl.col("cost_usd_per_hour") / pl.col("gpus"))
     rows = [_decode_row(row, context_tokens, slo_tpot_s, catalog) for row in priced.iter_rows(named=True)]
-    return _best_degrees(pl.DataFrame(rows, infer_schema_length=None), gpus)
+    numbers = dict.fromkeys((*_SIZES, *_CURVE_SCHEMA[:-1], "usd_per_accelerator_hour"), pl.Float64)
+    table = pl.DataFrame(rows, schema_overrides={**numbers, "bound_by": pl.String}, infer_schema_length=None)
+    return _best_degrees(table, gpus)
 
 
 def decode_curve(
@@ -237,14 +240,10 @@ def _decode_row(point: Mapping[str, Any], context: float, slo_s: float | None, c
     names = ("model", "gpu", "tp", "weight_dtype", "kv_dtype")
     row = catalog.replica(Deployment(**{name: point[name] for name in names}))
     if point["status"] in ("unsupported", "invalid_parallelism"):
-        return {**told, **dict.fromkeys(("weight_bytes_per_gpu", "tpot_floor_s", "ridge_batch", "crossover_batch"))}
+        return {**told, **dict.fromkeys((*_SIZES, *_CURVE_SCHEMA)), "usd_per_accelerator_hour": price}
     bound = decode_bound(row)
-    sizes = {
-        "weight_bytes_per_gpu": bound.first_bytes,
-        "tpot_floor_s": bound.floor_s,
-        "ridge_batch": bound.ridge_batch,
-        "crossover_batch": bound.crossover_batch(context),
-    }
+    numbers = (bound.first_bytes, bound.floor_s, bound.ridge_batch, bound.crossover_batch(context))
+    sizes = dict(zip(_SIZES, numbers, strict=True))
     batch = _largest_batch(bound, point["kv_pool_tokens"] or 0.0, context, slo_s)
     at = _at(bound, batch, context, price) if batch >= 1 else dict.fromkeys(_CURVE_SCHEMA)
     return {**told, **sizes, **at, "usd_per_accelerator_hour": price}

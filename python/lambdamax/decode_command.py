@@ -72,6 +72,7 @@ def decode(
     table = compare(model, gpus, tp=degrees, usd_per_hour=prices, catalog=catalog, **asked)
     about = {"model": model, "weights": asked["weight_dtype"], "KV": asked["kv_dtype"]}
     about["context"] = f"{asked['context_tokens']:,.15g} tokens"
+    curve = curve and table["tpot_floor_s"].count() > 0
     if curve:
         table = _curves(table, model, asked, catalog)
     if out is not None:

@@ -93,6 +93,8 @@ def print_claim(asked: Claim, model_tok_s: Any, console: Console) -> None:
 
 
 def _summary(table: pl.DataFrame) -> str:
+    if not table.height:
+        return "The catalogue cannot say how this model would run on this accelerator."
     possible = table.filter(pl.col("verdict") == "possible")
     if not possible.height:
         return "No batch at any of these contexts and precisions can give it: it is not physically possible."
