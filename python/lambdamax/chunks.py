@@ -69,14 +69,18 @@ class OnDisk:
 
 
 def whole(points: pl.DataFrame, source: Source) -> pl.DataFrame:
-    """The points of `source` that `rows` of its chunks gave, in their order, with every column."""
+    """`points`, made of what `rows` of the chunks of `source` gave, with every column; null where that is null."""
     if isinstance(source, pl.DataFrame | pl.LazyFrame) or _PART not in points.columns:
         return points
     parts, found = part_files(source), []
-    for (place,), rows in points.select(_PART, _ROW).with_row_index(_ORDER).group_by(_PART, maintain_order=True):
-        ordered = rows.sort(_ROW)
-        found.append(parts[int(str(place))].rows(ordered[_ROW]).with_columns(ordered[_ORDER]))
-    return pl.concat(found).sort(_ORDER).drop(_ORDER)
+    places = points.select(_PART, _ROW).with_row_index(_ORDER).drop_nulls().sort(_PART, _ROW)
+    for (place,), rows in places.group_by(_PART, maintain_order=True):
+        found.append(parts[int(str(place))].rows(rows[_ROW]).drop(WEIGHT, strict=False))
+    read = pl.concat(found) if found else parts[0].read(parts[0].columns).clear()
+    order = pl.Series(_ORDER, [None], dtype=pl.UInt32).new_from_index(0, points.height)
+    order = order.scatter(places[_ORDER], pl.int_range(places.height, dtype=pl.UInt32, eager=True))
+    lacking = [name for name in read.columns if name not in points.columns]
+    return points.drop(_PART, _ROW).hstack(read.select(pl.col(lacking).gather(order)))
 
 
 def column_names(source: Source) -> list[str]:

@@ -67,7 +67,8 @@ def frontier(
     winners = reducer.winners()
     told = because.told(reducer.counts())
     reasons = _reasons(reducer.counts(), goal).join(told, on=goal.keys, how="left", nulls_equal=True)
-    return _table(_points_of(source) if winners is None else whole(winners, source), reasons, goal)
+    table = _table(_points_of(source) if winners is None else winners, reasons, goal)
+    return _arranged(whole(table, source), column_names(source), goal)
 
 
 def pareto(
@@ -215,11 +216,14 @@ def _table(best: pl.DataFrame, reasons: pl.DataFrame, goal: Goal) -> pl.DataFram
     objective, keys = goal.objectives[0], list(goal.keys)
     ranked = _ranked(best.drop(WEIGHT, strict=False), keys[:-1], objective)
     table = reasons.join(ranked, on=keys, how="left", nulls_equal=True)
-    front = [*keys, "rank", objective.column, _SHARE, "binding_limit", "next_limit", *_WHY]
-    rest = [name for name in best.columns if name not in front]
     order = [*(comparable(table, name) for name in keys[:-1]), pl.col("rank"), comparable(table, keys[-1])]
-    present = [name for name in (*front, *rest) if name in table.columns]
-    return table.sort(order, nulls_last=True).select(present)
+    return table.sort(order, nulls_last=True)
+
+
+def _arranged(table: pl.DataFrame, given: Sequence[str], goal: Goal) -> pl.DataFrame:
+    front = [*goal.keys, "rank", goal.objectives[0].column, _SHARE, "binding_limit", "next_limit", *_WHY]
+    rest = [name for name in given if name not in front and name != WEIGHT]
+    return table.select(name for name in (*front, *rest) if name in table.columns)
 
 
 def _ranked(best: pl.DataFrame, group: list[str], objective: Objective) -> pl.DataFrame:
