@@ -62,8 +62,10 @@ class OnDisk:
 
     def rows(self, places: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
         """The rows at `places`: inputs, the columns `names`, and where the others are."""
-        weighed = [WEIGHT] if WEIGHT in self._part.columns else []
-        told = self._part.read(dict.fromkeys((*(column.name for column in inputs()), *names, *weighed)))[places]
+        wanted = dict.fromkeys((*(column.name for column in inputs()), *names))
+        lacking = [name for name in wanted if name not in self._ahead.columns]
+        known = [name for name in (*wanted, WEIGHT) if name in self._ahead.columns]
+        told = self._ahead.select(known)[places].hstack(self._part.read(lacking)[places])
         found = pl.Series(_PART, [self._place], dtype=pl.UInt32).new_from_index(0, told.height)
         return told.with_columns(found, pl.Series(_ROW, places.astype(np.uint32)))
 
@@ -73,14 +75,14 @@ def whole(points: pl.DataFrame, source: Source) -> pl.DataFrame:
     if isinstance(source, pl.DataFrame | pl.LazyFrame) or _PART not in points.columns:
         return points
     parts, found = part_files(source), []
+    lacking = [name for name in parts[0].columns if name not in (*points.columns, WEIGHT)]
     places = points.select(_PART, _ROW).with_row_index(_ORDER).drop_nulls().sort(_PART, _ROW)
     for (place,), rows in places.group_by(_PART, maintain_order=True):
-        found.append(parts[int(str(place))].rows(rows[_ROW]).drop(WEIGHT, strict=False))
-    read = pl.concat(found) if found else parts[0].read(parts[0].columns).clear()
+        found.append(parts[int(str(place))].rows(rows[_ROW], lacking))
+    read = pl.concat(found) if found else parts[0].read(lacking).clear()
     order = pl.Series(_ORDER, [None], dtype=pl.UInt32).new_from_index(0, points.height)
     order = order.scatter(places[_ORDER], pl.int_range(places.height, dtype=pl.UInt32, eager=True))
-    lacking = [name for name in read.columns if name not in points.columns]
-    return points.drop(_PART, _ROW).hstack(read.select(pl.col(lacking).gather(order)))
+    return points.drop(_PART, _ROW).hstack(read.select(pl.all().gather(order)))
 
 
 def column_names(source: Source) -> list[str]:

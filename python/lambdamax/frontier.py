@@ -91,7 +91,7 @@ def pareto(
     winners = _reduced(source, goal, kept).winners()
     found = _points_of(source) if winners is None else whole(winners, source)
     named = [each.column for each in goal.objectives]
-    front = dict.fromkeys((*goal.keys, *named, "gpu", "binding_limit", "next_limit", *found.columns))
+    front = dict.fromkeys((*goal.keys, *named, "gpu", "binding_limit", "next_limit", *column_names(source)))
     return found.select(name for name in front if name in found.columns and name != WEIGHT)
 
 

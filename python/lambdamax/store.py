@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -208,9 +208,9 @@ class PartFile:
         """These columns."""
         return _tried(self.path, lambda: pl.read_parquet(self.path, columns=list(names)))
 
-    def rows(self, places: pl.Series) -> pl.DataFrame:
-        """The rows at `places`, which are sorted, with all columns."""
-        scanned = pl.scan_parquet(self.path)
+    def rows(self, places: pl.Series, names: Sequence[str]) -> pl.DataFrame:
+        """The rows at `places`, which are sorted, with these columns."""
+        scanned = pl.scan_parquet(self.path).select(names)
         if 0 < len(places) <= _FEW_ROWS:
             slices = [scanned.slice(place, 1) for place in places]
             return _tried(self.path, lambda: pl.concat(pl.collect_all(slices)))
