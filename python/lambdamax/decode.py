@@ -171,9 +171,10 @@ def decode(
 
     One row per accelerator, the cheapest first: `gpu`, `tp`, `status` (of the replica: `ok`, `does_not_fit`,
     `unsupported`, `invalid_parallelism`), `weight_bytes_per_gpu` (read for one sequence), `tpot_floor_s`,
-    `ridge_batch`, `crossover_batch` (null where nothing is kept), `batch` (the most sequences that memory holds and `slo_tpot_s` allows; null where
-    there is none), and there `tpot_bound_s`, `output_tok_s_per_gpu_bound`, `usd_per_mtok_output_bound` [USD] and
-    `bound_by`; `usd_per_accelerator_hour`. Raises FrameError for names and numbers that are not allowed.
+    `ridge_batch`, `crossover_batch` (null where nothing is kept), `batch` (the most sequences that memory holds and
+    `slo_tpot_s` allows; null where there is none), and there `tpot_bound_s`, `output_tok_s_per_gpu_bound`,
+    `usd_per_mtok_output_bound` [USD] and `bound_by`; `usd_per_accelerator_hour`. Raises FrameError for names and
+    numbers that are not allowed.
     """
     catalog = catalog or load_catalog()
     _refuse_prices(usd_per_hour or {}, gpus)
