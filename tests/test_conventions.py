@@ -36,40 +36,20 @@ PYTHON_FLOORS = [
     *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
     *("models", "replicas", "parallelism", "tables", "schemas", "lengths", "overlay"),
     *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
-    *(
-        "store",
-        "scan",
-        "sweep",
-        "frontier",
-        "winners",
-        "startup_log",
-        "case",
-        "assumptions",
-        "cached",
-        "verdict",
-        "chain",
-    ),
-    *(
-        "operating",
-        "budget",
-        "explain",
-        "simulate",
-        "demand",
-        "curve",
-        "fluid",
-        "backlog",
-        "ages",
-        "spike",
-        "finite_run",
-    ),
-    *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
-    *("plot", "drawn", "sized", "surges", "grouped", "further", "cli"),
+    *("objectives", "store", "scan", "chunks", "reducing", "keeping", "sweep", "frontier", "winners"),
+    *("maps", "break_even", "elasticity", "robustness", "decode"),
+    *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
+    *("operating", "claim", "budget", "explain", "simulate", "demand", "curve", "fluid", "backlog", "ages", "spike"),
+    *("finite_run", "played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices"),
+    *("divided", "plot", "drawn", "sized", "surges", "grouped", "further", "options", "frontier_options"),
+    *("sweep_command", "frontier_command", "decode_command", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
-RUST_GROUND = ("error", "real", "root", "grid")
+RUST_GROUND = ("error", "real", "root", "grid", "frontier")
 RUST_LADDER = (
     *("accelerator", "parallelism", "memory", "span", "precision", "block", "model", "profile", "step", "replica"),
-    *("lengths", "workload", "attention", "ttft", "equilibrium", "capacity", "sweep"),
+    *("lengths", "workload", "attention", "ttft", "bursts", "equilibrium", "normal", "mixture", "waiting", "latency"),
+    *("capacity", "slo", "sweep"),
 )
 # What the simulator uses of the core: step times and replicas, and the arithmetic under both.
 SHARED_WITH_SIMULATOR = {"iteration", "replica", "real"}

@@ -23,13 +23,23 @@ from lambdamax.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from lambdamax.break_even import break_even as break_even
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
+    from lambdamax.claim import check_claim as check_claim
     from lambdamax.curve import curve as curve
+    from lambdamax.decode import decode as decode
+    from lambdamax.decode import decode_curve as decode_curve
     from lambdamax.demand import replicas_for as replicas_for
+    from lambdamax.elasticity import elasticities as elasticities
     from lambdamax.engine import __version__ as __version__
     from lambdamax.finite_run import finite_run as finite_run
     from lambdamax.frontier import frontier as frontier
+    from lambdamax.frontier import kept_goal as kept_goal
+    from lambdamax.frontier import pareto as pareto
+    from lambdamax.maps import binding_map as binding_map
+    from lambdamax.maps import winner_map as winner_map
+    from lambdamax.robustness import robustness as robustness
     from lambdamax.scan import scan as scan
     from lambdamax.simulate import Simulation as Simulation
     from lambdamax.simulate import simulate as simulate
@@ -56,19 +66,29 @@ __all__ = [
     "SweepResult",
     "UnknownName",
     "__version__",
+    "binding_map",
+    "break_even",
+    "check_claim",
     "check_frontier",
     "curve",
+    "decode",
+    "decode_curve",
+    "elasticities",
     "finite_run",
     "frontier",
+    "kept_goal",
     "load",
     "load_catalog",
+    "pareto",
     "read_spec",
     "replicas_for",
+    "robustness",
     "scan",
     "simulate",
     "solve",
     "spike",
     "sweep",
+    "winner_map",
 ]
 
 _HOMES: Final = {
@@ -78,18 +98,28 @@ _HOMES: Final = {
     "SweepResult": "sweep",
     "__version__": "engine",
     "check_frontier": "winners",
+    "binding_map": "maps",
+    "break_even": "break_even",
+    "check_claim": "claim",
     "curve": "curve",
+    "decode": "decode",
+    "decode_curve": "decode",
+    "elasticities": "elasticity",
     "finite_run": "finite_run",
     "frontier": "frontier",
+    "kept_goal": "frontier",
     "load": "solving",
     "load_catalog": "catalog",
+    "pareto": "frontier",
     "read_spec": "spec",
     "replicas_for": "demand",
+    "robustness": "robustness",
     "scan": "scan",
     "simulate": "simulate",
     "solve": "solving",
     "spike": "spike",
     "sweep": "sweep",
+    "winner_map": "maps",
 }
 
 

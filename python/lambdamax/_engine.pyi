@@ -24,11 +24,13 @@ __all__ = [
     "SIM_INPUTS",
     "SIM_STATUSES",
     "STATUSES",
+    "Frontier",
     "Replicas",
     "__version__",
     "build_profile",
     "load",
     "one_number",
+    "robustness",
     "simulate",
     "solve",
     "solve_grid",
@@ -62,6 +64,21 @@ class Replicas:
     def facts(self) -> dict[str, NDArray[Any]]: ...
     def prompt_nodes(self, place: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
 
+@final
+class Frontier:
+    def __new__(cls, keys: int, objectives: int, best: int, margin: float) -> Frontier: ...
+    def add(
+        self,
+        keys: Sequence[NDArray[np.uint64]],
+        objectives: Sequence[NDArray[np.float64]],
+        status: NDArray[np.uint8],
+        weights: NDArray[np.uint64] | None = None,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]: ...
+    def counts(self) -> NDArray[np.uint64]: ...
+
+def robustness(
+    options: Mapping[str, NDArray[np.float64]], draws: int, seed: int, threads: int = 0
+) -> dict[str, NDArray[np.float64]]: ...
 def solve(
     replicas: Replicas, replica: NDArray[np.uint32], points: Mapping[str, NDArray[np.float64]], threads: int = 0
 ) -> dict[str, NDArray[Any]]: ...

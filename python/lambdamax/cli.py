@@ -7,11 +7,10 @@ Tables go to standard output, progress and messages to standard error. Exit stat
 from __future__ import annotations
 
 import errno
-import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -20,12 +19,18 @@ import click
 from click.core import ParameterSource
 
 from lambdamax import columns
+from lambdamax.decode_command import decode
 from lambdamax.exceptions import LambdamaxError
+from lambdamax.frontier_command import frontier
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
+from lambdamax.options import CATALOG as _CATALOG
+from lambdamax.options import catalog_option as _catalog
+from lambdamax.options import json_option as _json
+from lambdamax.options import print_json as _print_json
+from lambdamax.options import stdout_console as _console
+from lambdamax.sweep_command import sweep
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lambdamax.case import Question
     from lambdamax.explain import Explanation
     from lambdamax.listing import Listing
@@ -34,16 +39,6 @@ _INTERRUPTED: Final = 130
 _NO_LENGTHS: Final = "give --isl and --osl, or --lengths"
 _NO_LENGTHS_NOR_TRACE: Final = f"{_NO_LENGTHS}, or a --trace that has them"
 _SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
-_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-_CATALOG: Final[dict[str, Any]] = {
-    "metavar": "DIR",
-    "type": click.Path(path_type=Path),
-    "envvar": "LAMBDAMAX_CATALOG",
-    "show_envvar": True,
-}
-_catalog: Final = click.option(
-    "--catalog", "own", help="A directory with facts of your own, laid over the shipped ones.", **_CATALOG
-)
 
 
 class _Mistake(click.ClickException):
@@ -148,70 +143,9 @@ def main() -> None:
             stream.reconfigure(errors="replace")
 
 
-@main.command()
-@click.argument("spec", type=click.Path(path_type=Path))
-@click.option(
-    "--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where the parts go; a rerun resumes."
-)
-@click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that solve.")
-@_catalog
-@_json
-def sweep(spec: Path, out: Path, threads: int, own: Path | None, as_json: bool) -> None:
-    """Solve every point of a sweep file into Parquet parts."""
-    from lambdamax.catalog import load_catalog
-    from lambdamax.ranking import print_sweep
-    from lambdamax.sweep import sweep as run
-
-    result = run(spec, out, threads=threads, catalog=None if own is None else load_catalog(own))
-    if as_json:
-        _print_json({**asdict(result), "directory": str(result.directory)})
-    else:
-        print_sweep(result, _console())
-
-
-@main.command(short_help="Rank a sweep: who wins, what stops the others.")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--maximize", metavar="COL", default="requests_per_usd", show_default=True, help="The column to maximize."
-)
-@click.option("--by", metavar="A,B,C", help="The columns that make a group.  [default: what the customer brings]")
-@click.option("--compare", metavar="COL", default="gpu", show_default=True, help="What competes within a group.")
-@click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Also write the whole table as Parquet.")
-@click.option("--rows", type=click.IntRange(1), default=60, show_default=True, help="Most rows to print.")
-@click.option("--check", is_flag=True, help="Also simulate every winner at its largest rate.")
-@click.option("--check-seed", type=click.IntRange(0), help="Seed of its random numbers.  [default: 0]")
-@_catalog
-@_json
-def frontier(
-    directory: Path,
-    *,
-    out: Path | None,
-    rows: int,
-    check: bool,
-    check_seed: int | None,
-    own: Path | None,
-    as_json: bool,
-    **asked: Any,
-) -> None:
-    """Rank the solved points of a sweep: who wins, and what stops the others."""
-    from lambdamax.catalog import load_catalog
-    from lambdamax.frontier import frontier as rank
-    from lambdamax.ranking import print_frontier, write_table
-
-    if asked["by"] is not None:
-        asked["by"] = [name.strip() for name in asked["by"].split(",") if name.strip()]
-    _refuse_unless(check or check_seed is None, "--check-seed goes with --check")
-    table = rank(directory, catalog=load_catalog(own), **asked)
-    if check:
-        from lambdamax.winners import check_frontier
-
-        table = check_frontier(table, seed=check_seed or 0, catalog=load_catalog(own))
-    if out is not None:
-        write_table(table, out)
-    if as_json:
-        _print_json(table.to_dicts())
-    else:
-        print_frontier(table, _console(), rows)
+main.add_command(sweep)
+main.add_command(frontier)
+main.add_command(decode)
 
 
 @main.command(cls=ExplainCommand)
@@ -455,13 +389,3 @@ def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
         _print_json(found.json)
     else:
         _print_listing(found)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(markup=False, highlight=False)
-
-
-def _print_json(content: Any) -> None:
-    click.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

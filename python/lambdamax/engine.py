@@ -110,6 +110,33 @@ class Replicas:
         return _engine.simulate(self._compiled, replica, points, **control, trace=trace, threads=threads)
 
 
+class Winners:
+    """Winners of groups of points that stream by, in columns of bits (keys) and numbers (larger is better)."""
+
+    def __init__(self, keys: int, objectives: int, best: int, margin: float) -> None:
+        """For so many columns of each. `best` points of a group, 0 for its Pareto set; values within `margin` tie."""
+        self._compiled = _engine.Frontier(keys, objectives, best, margin)
+
+    def add(
+        self,
+        keys: Sequence[NDArray[np.uint64]],
+        objectives: Sequence[Floats],
+        status: NDArray[np.uint8],
+        weights: NDArray[np.uint64] | None,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Take in a chunk: the rows that may be winners, and the first rows of new groups. NaN cannot win."""
+        return self._compiled.add(keys, objectives, status, weights)
+
+    def counts(self) -> NDArray[np.uint64]:
+        """Points by group, in the order of their first rows, and status code: one row of codes after another."""
+        return self._compiled.counts()
+
+
+def robustness(options: Mapping[str, Floats], draws: int, seed: int, threads: int) -> dict[str, Floats]:
+    """How often each option is the cheapest, and what choosing it costs on average: see `lambdamax.robustness`."""
+    return _engine.robustness(options, draws, seed, threads)
+
+
 # One point
 
 

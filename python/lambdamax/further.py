@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lambdamax.case import Question
     from lambdamax.catalog import Catalog
     from lambdamax.checked import Compared
+    from lambdamax.claim import Claim
     from lambdamax.demand import Sizing
     from lambdamax.explain import Explanation
     from lambdamax.finite_run import FiniteRun
@@ -29,6 +30,7 @@ _CURVE: Final = "Saturation curve"
 _DEMAND: Final = "From a rate to replicas"
 _SURGE: Final = "Spikes and finite runs"
 _BUDGET: Final = "TTFT budget"
+_CLAIM: Final = "A vendor's claim"
 
 
 def _option(group: str, *flags: str, **about: Any) -> tuple[str, Callable[[Any], Any]]:
@@ -86,6 +88,12 @@ _OPTIONS: Final = (
         type=click.FloatRange(0),
         help="Router before the replica.  [default: 0]",
     ),
+    _option(
+        *(_CLAIM, "--claim-tok-s-per-gpu"),
+        metavar="TOKENS/S",
+        type=_POSITIVE,
+        help="At which batch, context and precision can a GPU give so many output tokens a second, and at what TPOT?",
+    ),
 )
 _OF_DEMAND: Final = ("utilization", "residence_s", "in_flight_per_replica")
 _OF_RUN: Final = ("startup_s", "replicas")
@@ -120,6 +128,7 @@ class Further:
     startup_s: float | None
     replicas: int | None
     check: bool
+    claim_tok_s_per_gpu: float | None
 
     @classmethod
     def taken(cls, given: dict[str, Any]) -> Further:
@@ -131,7 +140,7 @@ class Further:
     @property
     def anything(self) -> bool:
         """Whether more than the point is asked about."""
-        return self.draws or self.demand_rps is not None or self.surges
+        return self.draws or self.surges or {self.demand_rps, self.claim_tok_s_per_gpu} != {None}
 
     @property
     def draws(self) -> bool:
@@ -177,6 +186,7 @@ class Answers:
     spike: SpikeAnswer | None
     run: FiniteRun | None
     checked: tuple[Compared, ...]
+    claim: Claim | None
 
     def as_json(self) -> dict[str, Any]:
         """By name, only what was asked."""
@@ -188,6 +198,8 @@ class Answers:
                 found[name] = part.as_json()
         if self.checked:
             found["check"] = [row.as_json() for row in self.checked]
+        if self.claim is not None:
+            found["claim"] = self.claim.as_json()
         return found
 
 
@@ -198,7 +210,7 @@ def answers(asked: Further, question: Question, catalog: Catalog) -> Answers:
     curve = _curve(asked, question, catalog) if asked.draws else None
     sizing = _sizing(asked, question, catalog)
     checked = _checked(surge, run, asked.of_each(question), catalog) if asked.check else ()
-    return Answers(curve, sizing, surge, run, checked)
+    return Answers(curve, sizing, surge, run, checked, _claim(asked, question, catalog))
 
 
 def _curve(asked: Further, question: Question, catalog: Catalog) -> pl.DataFrame:
@@ -242,6 +254,12 @@ def _run(asked: Further, question: Question, catalog: Catalog) -> FiniteRun | No
     return finite_run(question, duration, question.rate_rps, replicas=together, startup_s=start, catalog=catalog)
 
 
+def _claim(asked: Further, question: Question, catalog: Catalog) -> Claim | None:
+    from lambdamax.claim import claim_about
+
+    return None if asked.claim_tok_s_per_gpu is None else claim_about(question, asked.claim_tok_s_per_gpu, catalog)
+
+
 def _checked(
     surge: SpikeAnswer | None, run: FiniteRun | None, question: Question, catalog: Catalog
 ) -> tuple[Compared, ...]:
@@ -256,6 +274,7 @@ def _checked(
 
 def print_answers(found: Answers, explained: Explanation, console: Console) -> None:
     """Each answer in a section of its own."""
+    from lambdamax.divided import print_claim
     from lambdamax.drawn import print_curve
     from lambdamax.sized import print_sizing
     from lambdamax.surges import print_check, print_finite_run, print_spike
@@ -270,3 +289,5 @@ def print_answers(found: Answers, explained: Explanation, console: Console) -> N
         print_finite_run(found.run, console)
     if found.checked:
         print_check(found.checked, console)
+    if found.claim is not None:
+        print_claim(found.claim, explained.columns["output_tok_s_per_gpu"], console)

@@ -13,7 +13,7 @@ from lambdamax import columns
 from lambdamax.columns import Column
 from lambdamax.render import print_lines, print_pairs, print_table
 from lambdamax.simulated import difference
-from lambdamax.store import write_frame, written
+from lambdamax.store import kept_goal, write_frame, written
 from lambdamax.sweep import SweepResult
 from lambdamax.units import DASH, cell, quantity
 from lambdamax.verdict import NAME_OF_LIMIT
@@ -35,9 +35,11 @@ _SILENT_AT_ONE: Final = ("pp", "dp", "ep")
 _SETTINGS: Final = ("max_num_seqs", "max_num_batched_tokens", "memory_utilization")
 _SHARE: Final = "share_of_best"
 
-_LIMITS: Final = {**NAME_OF_LIMIT, "utilization": "utilisation"}
+LIMITS: Final = {**NAME_OF_LIMIT, "utilization": "utilisation"}
+"""What binds, in words."""
 
 Row = Mapping[str, Any]
+"""A row of a frame."""
 
 
 def print_sweep(result: SweepResult, console: Console) -> None:
@@ -58,6 +60,42 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
         write_frame(table, temporary)
 
 
+def print_kept(directory: Path, console: Console) -> None:
+    """What the sweep kept in `directory`, where that is not every point."""
+    if (kept := kept_goal(directory)) is not None:
+        print_pairs(console, [("holds", f"{kept}; the other points are counted, not there")])
+
+
+def print_pareto(table: pl.DataFrame, objectives: Mapping[str, str], console: Console, most_rows: int) -> None:
+    """The points of each group that no other beats, with what the operator decides."""
+    named = list(objectives)
+    keys = table.columns[: table.columns.index(named[0])]
+    varying = [name for name in keys if table[name].n_unique() > 1]
+    about = ", ".join(f"{name} {'large' if direction == 'max' else 'small'}" for name, direction in objectives.items())
+    print_pairs(console, [("unbeaten in", about), ("points", f"{table.height:,}")])
+    choices = [column.name for column in columns.inputs() if column.role == "chosen" and column.name in table.columns]
+    chosen = [name for name in choices if name not in ("gpu", *keys) and table[name].n_unique() > 1]
+    for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
+        console.print()
+        if varying:
+            console.print(", ".join(said(group.row(0, named=True), varying)), style="bold")
+        lines = [_pareto_line(row, named, chosen) for row in group.to_dicts()]
+        print_table(console, ("gpu", "with", *named, "binds"), lines, (0, 1, len(named) + 2))
+    print_more(table.height, most_rows, console)
+
+
+def _pareto_line(row: Row, named: Sequence[str], chosen: list[str]) -> tuple[str, ...]:
+    values = (cell(float(row[name]), "") for name in named)
+    limit = LIMITS.get(row["binding_limit"], DASH)
+    return str(row["gpu"]), ", ".join(said(row, chosen, short=True)), *values, limit
+
+
+def print_more(height: int, most_rows: int, console: Console) -> None:
+    """How many rows of a table are not shown."""
+    if height > most_rows:
+        console.print(f"\n  {height - most_rows:,} more rows: --rows, or --out FILE for all of them")
+
+
 def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> None:
     """The ranking within each group. Columns that have one value throughout are told once."""
     rank = table.columns.index("rank")
@@ -68,12 +106,11 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
     for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
         console.print()
         if varying:
-            console.print(", ".join(_said(group.row(0, named=True), varying)), style="bold")
+            console.print(", ".join(said(group.row(0, named=True), varying)), style="bold")
         _print_group(group.to_dicts(), console, compare, chosen, maximize)
         if "sim_status" in table.columns:
             _print_checked(group.drop_nulls("rank").to_dicts(), console, compare)
-    if table.height > most_rows:
-        console.print(f"\n  {table.height - most_rows:,} more rows: --rows, or --out FILE for all of them")
+    print_more(table.height, most_rows, console)
     if because := table["unsupported_because"].explode().drop_nulls().unique(maintain_order=True).to_list():
         console.print("\nunsupported, because", style="bold")
         print_lines(console, because)
@@ -82,12 +119,13 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
 def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tuple[str, str]]:
     column = columns.column(maximize)
     yield "ranked by", f"{maximize}, {column.meaning[0].lower()}{column.meaning[1:]}"
-    if common := ", ".join(_said(table.row(0, named=True), [name for name in same if not _is_neutral(table, name)])):
+    if common := ", ".join(said(table.row(0, named=True), [name for name in same if not is_neutral(table, name)])):
         yield "in all", common
     winners = table.drop_nulls("rank")
-    if winners.height and (common := ", ".join(_said(winners.row(0, named=True), _agreed(winners)))):
+    if winners.height and (common := ", ".join(said(winners.row(0, named=True), _agreed(winners)))):
         yield "all winners", common
-    yield "points", f"{table['points'].sum():,}, of which {table['points_ok'].sum():,} are ok"
+    counted = table.unique(table.columns[: table.columns.index("rank")], maintain_order=True)
+    yield "points", f"{counted['points'].sum():,}, of which {counted['points_ok'].sum():,} are ok"
 
 
 def _agreed(winners: pl.DataFrame) -> list[str]:
@@ -97,7 +135,7 @@ def _agreed(winners: pl.DataFrame) -> list[str]:
     return [name for name in agreed if name not in _SILENT_AT_ONE or winners[name][0] != 1]
 
 
-def _is_neutral(table: pl.DataFrame, name: str) -> bool:
+def is_neutral(table: pl.DataFrame, name: str) -> bool:
     """Whether a column says only that there is nothing to say: no variation of lengths, no prefix."""
     return name in _SILENT_AT_ZERO and table[name][0] == 0
 
@@ -163,10 +201,10 @@ def _is_decided(winners: pl.DataFrame, name: str, compare: str) -> bool:
 
 
 def _line(row: Row, compare: str, chosen: list[str], maximize: str) -> tuple[str, ...]:
-    limits = (_LIMITS.get(row[limit], DASH) for limit in ("binding_limit", "next_limit"))
+    limits = (LIMITS.get(row[limit], DASH) for limit in ("binding_limit", "next_limit"))
     rate = () if maximize == "max_rate_rps" else (cell(row.get("max_rate_rps"), ""),)
     value, share = cell(row[maximize], ""), quantity(row[_SHARE], "share")
-    return _named(row, compare), ", ".join(_said(row, chosen, short=True)), value, share, *rate, *limits
+    return _named(row, compare), ", ".join(said(row, chosen, short=True)), value, share, *rate, *limits
 
 
 def _named(row: Row, compare: str) -> str:
@@ -177,7 +215,8 @@ def _refused(row: Row) -> str:
     return str(row["refused"] or DASH).replace("_", " ")
 
 
-def _said(row: Row, names: list[str], short: bool = False) -> Iterator[str]:
+def said(row: Row, names: Sequence[str], short: bool = False) -> Iterator[str]:
+    """The columns `names` of a row in words, those without a value left out."""
     told = columns.MOMENTS if "lengths" in names and row["lengths"] is not None else ()
     for name in names:
         if row[name] is not None and name not in told:

@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,13 +26,18 @@ from lambdamax.catalog import Catalog
 from lambdamax.engine import __version__
 from lambdamax.exceptions import StoreError
 from lambdamax.grid import Grid
+from lambdamax.objectives import Goal
 from lambdamax.spec import Spec
 
 MANIFEST: Final = "manifest.json"
+WEIGHT: Final = "points"
+"""In the parts of a sweep that kept the frontier: how many points a row stands for."""
 FORMAT: Final = 1
 _COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 _SAVE_EVERY_S: Final = 2.0
 _SHOWN: Final = 60
+# A slice skips to its row; more of them than this take longer than one look at all rows.
+_FEW_ROWS: Final = 8
 _AGAIN: Final = "run the same sweep again into that directory; it solves only what is missing"
 _ELSEWHERE: Final = "give an empty directory, one to be made, or that of the same sweep"
 _MAKE_ROOM: Final = "free space or choose another place; what is done is kept"
@@ -53,10 +58,14 @@ class Identity:
     engine: str
     columns: str
     format: int = FORMAT
+    keep: Mapping[str, Any] | None = None
 
     @classmethod
-    def of(cls, spec: Spec, grid: Grid, catalog: Catalog) -> Self:
-        """The identity of the sweep of `spec`: its axes, and the versions of all that its answers depend on."""
+    def of(cls, spec: Spec, grid: Grid, catalog: Catalog, keep: Goal | None = None) -> Self:
+        """The identity of the sweep of `spec`: its axes, and the versions of all that its answers depend on.
+
+        `keep` is which points of each part are written, None for all.
+        """
         pairs = [(name, gpu) for name in spec.replica.profile for gpu in spec.replica.gpu]
         profiles = [catalog.profile(*pair) for pair in pairs]
         models = [catalog.model(name) for name in spec.replica.model]
@@ -69,12 +78,18 @@ class Identity:
             profiles={profile.name: profile.checksum for profile in profiles},
             engine=__version__,
             columns=columns.digest(),
+            keep=None if keep is None else keep.as_json(),
         )
 
     @cached_property
     def sha256(self) -> str:
         """One checksum over the whole identity."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.stated, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """As a manifest has it."""
+        return {name: value for name, value in asdict(self).items() if name != "keep" or value is not None}
 
     @property
     def rows(self) -> int:
@@ -89,7 +104,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Part:
-    """One part as it was written; `status` counts its rows by status."""
+    """One part as it was written; `status` counts its points by status."""
 
     rows: int
     bytes: int
@@ -126,7 +141,7 @@ class Store:
 
     @property
     def status(self) -> dict[str, int]:
-        """Rows by status, over the parts that are there."""
+        """Points by status, over the parts that are there."""
         names = columns.column("status").values
         return {name: sum(part.status.get(name, 0) for part in self.parts.values()) for name in names}
 
@@ -159,7 +174,7 @@ class Store:
     def _manifest(self) -> dict[str, Any]:
         count = self.identity.part_count
         parts = {part_name(index, count): asdict(self.parts[index]) for index in sorted(self.parts)}
-        identity = {"sha256": self.identity.sha256, "identity": asdict(self.identity)}
+        identity = {"sha256": self.identity.sha256, "identity": self.identity.stated}
         return {**self.about, **identity, "rows": self.identity.rows, "part_count": count, "parts": parts}
 
 
@@ -173,26 +188,59 @@ def part_paths(directory: str | Path) -> list[Path]:
     return [path for path, _ in _listed(Path(directory))]
 
 
-def part_columns(directory: str | Path) -> list[str]:
-    """The columns of a finished sweep; StoreError as for `read_parts`."""
-    path, part = _listed(Path(directory))[0]
-    return list(_read(path, part, pl.read_parquet_schema))
+@dataclass(frozen=True)
+class PartFile:
+    """A part of a finished sweep. Whatever reads it raises StoreError if it cannot be read."""
+
+    path: Path
+    part: Part
+
+    def checked(self) -> Self:
+        """Itself; StoreError if the file is not, byte for byte, what the sweep wrote."""
+        if not _tried(self.path, lambda: _is_whole(self.path, self.part)):
+            raise StoreError(f"{self.path}: it is not the part that the sweep wrote (damaged or replaced): {_AGAIN}")
+        return self
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(_tried(self.path, lambda: pl.read_parquet_schema(self.path)))
+
+    def read(self, names: Iterable[str]) -> pl.DataFrame:
+        """These columns."""
+        return _tried(self.path, lambda: pl.read_parquet(self.path, columns=list(names)))
+
+    def rows(self, places: pl.Series, names: Sequence[str]) -> pl.DataFrame:
+        """The rows at `places`, which are sorted, with these columns."""
+        scanned = pl.scan_parquet(self.path).select(names)
+        if 0 < len(places) <= _FEW_ROWS:
+            slices = [scanned.slice(place, 1) for place in places]
+            return _tried(self.path, lambda: pl.concat(pl.collect_all(slices)))
+        numbered = scanned.with_row_index("_place").filter(pl.col("_place").is_in(places.implode()))
+        return _tried(self.path, lambda: numbered.drop("_place").collect(engine="in-memory"))
 
 
-def read_parts(directory: str | Path) -> Iterator[pl.DataFrame]:
-    """The parts of a finished sweep in order, one at a time.
-
-    StoreError if one is missing or is not, byte for byte, what the sweep wrote.
-    """
-    for path, part in _listed(Path(directory)):
-        yield _read(path, part, pl.read_parquet)
+def part_files(directory: str | Path) -> list[PartFile]:
+    """The parts of a finished sweep in order; StoreError if there is none or some are missing."""
+    return [PartFile(path, part) for path, part in _listed(Path(directory))]
 
 
-def _listed(directory: Path) -> list[tuple[Path, Part]]:
+def kept_goal(directory: str | Path) -> Goal | None:
+    """Which points a finished sweep kept, None for all; StoreError if there is none."""
+    stated = _manifest_of(Path(directory))["identity"].get("keep")
+    return None if stated is None else Goal.read(stated)
+
+
+def _manifest_of(directory: Path) -> dict[str, Any]:
     manifest = _read_manifest(directory)
     if manifest is None:
         absent = f"there is no {MANIFEST} in it" if directory.is_dir() else "there is no such directory"
         raise StoreError(f"{directory}: {absent}: give the directory of a sweep, which `lambdamax sweep` makes")
+    return manifest
+
+
+def _listed(directory: Path) -> list[tuple[Path, Part]]:
+    manifest = _manifest_of(directory)
     count = manifest["part_count"]
     names = [part_name(index, count) for index in range(count)]
     missing = [name for name in names if name not in manifest["parts"] or not (directory / name).is_file()]
@@ -202,11 +250,9 @@ def _listed(directory: Path) -> list[tuple[Path, Part]]:
     return [(directory / name, Part(**manifest["parts"][name])) for name in names]
 
 
-def _read(path: Path, part: Part, read: Callable[[Path], T]) -> T:
+def _tried(path: Path, read: Callable[[], T]) -> T:
     try:
-        if not _is_whole(path, part):
-            raise StoreError(f"{path}: it is not the part that the sweep wrote (damaged or replaced): {_AGAIN}")
-        return read(path)
+        return read()
     except (OSError, pl.exceptions.PolarsError) as error:
         raise StoreError(f"{path}: it cannot be read ({error}): {_AGAIN}") from None
 
@@ -240,7 +286,8 @@ def _described(arrow: pa.Field) -> pa.Field:
 
 
 def _count(frame: pl.DataFrame) -> dict[str, int]:
-    return dict(sorted(frame["status"].value_counts().iter_rows()))
+    each = pl.col(WEIGHT).sum() if WEIGHT in frame.columns else pl.len()
+    return dict(sorted(frame.group_by("status").agg(each).iter_rows()))
 
 
 def _checksum(path: Path) -> str:
@@ -272,7 +319,7 @@ def _whole_parts(directory: Path, identity: Identity) -> Iterator[tuple[int, Par
     if manifest is None:
         return
     if manifest["sha256"] != identity.sha256:
-        differences = "; ".join(_differences(manifest["identity"], asdict(identity)))
+        differences = "; ".join(_differences(manifest["identity"], identity.stated))
         raise StoreError(f"{directory}: it holds another sweep: {differences}: {_ELSEWHERE}")
     for index in range(identity.part_count):
         name = part_name(index, identity.part_count)
@@ -310,9 +357,9 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterable[
         pair = (there.get("axes", {}).get(key), here["axes"].get(key))
         if pair[0] != pair[1]:
             yield _difference(columns.column(key).key if key in columns.dictionary() else key, *pair)
-    for key in here:
-        if key != "axes" and there.get(key) != here[key]:
-            yield _difference("output.part_rows" if key == "part_rows" else key, there.get(key), here[key])
+    for key in {**there, **here}:
+        if key != "axes" and there.get(key) != here.get(key):
+            yield _difference("output.part_rows" if key == "part_rows" else key, there.get(key), here.get(key))
 
 
 def _difference(key: str, there: object, here: object) -> str:

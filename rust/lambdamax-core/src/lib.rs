@@ -1,9 +1,9 @@
 //! Physics and fixed-point solvers for sizing LLM-serving fleets.
 //!
-//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `intern`, `span`, `parallelism`, `memory`,
+//! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `frontier`, `intern`, `span`, `parallelism`, `memory`,
 //! `precision`, `accelerator` · `block` · `model`, `profile` · `step` · `replica` · `iteration` · `lengths` · `workload` · `attention` ·
-//! `ttft`, `bursts` · `equilibrium` · `normal` · `mixture` · `waiting` · `latency` · `chart` · `capacity` · `slo` · `points`, `table`, `tasks` ·
-//! `ceilings`, `spot` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
+//! `ttft`, `bursts` · `equilibrium` · `normal` · `mixture` · `waiting` · `latency` · `chart` · `capacity` · `slo` · `points`, `table`,
+//! `tasks` · `ceilings`, `spot` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
 pub mod accelerator;
@@ -15,6 +15,7 @@ mod ceilings;
 pub mod chart;
 pub mod equilibrium;
 pub mod error;
+pub mod frontier;
 pub mod grid;
 pub mod intern;
 pub mod iteration;

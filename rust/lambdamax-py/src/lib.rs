@@ -1,5 +1,6 @@
 //! `lambdamax._engine`: NumPy arrays in, NumPy arrays out, the interpreter released in between. No arithmetic here.
 
+mod choosing;
 mod convert;
 mod simulation;
 
@@ -29,6 +30,8 @@ mod _engine {
     use pyo3::prelude::*;
     use pyo3::types::{PyDict, PyTuple};
 
+    #[pymodule_export]
+    use crate::choosing::{Frontier, robustness};
     use crate::convert::{
         CODES, Table, answer_cells, bad_call, codes, column, floats, law, length_rows, on_threads, point_columns,
         put_columns, replicas, take_columns,

@@ -1,6 +1,6 @@
 //! Iteration-level simulator of an LLM serving engine, with the scheduling rules of vLLM V1 by name and default.
 //!
-//! One file per noun, from the ground up: `error`, `random`, `blocks`, `settings` · `lengths`, `arrivals` · `requests`, `decoding`, `plan` ·
+//! One file per noun, from the ground up: `error`, `random`, `robustness`, `blocks`, `settings` · `lengths`, `arrivals` · `requests`, `decoding`, `plan` ·
 //! `scheduler`, `admission` · `stretch`, `histogram`, `window`, `recorder` · `point` · `engine`, `lockstep` · `confidence`, `verdict`, `summary` ·
 //! `replications`. Of the solvers it shares the step time and the replica, nothing else, so that each checks the other.
 
@@ -22,6 +22,7 @@ pub mod random;
 pub mod recorder;
 pub mod replications;
 pub mod requests;
+pub mod robustness;
 pub mod scheduler;
 pub mod settings;
 pub mod stretch;

@@ -18,6 +18,12 @@ pub enum Purpose {
     Outputs,
     /// Whether a prompt begins with the common prefix.
     Prefixes,
+    /// Errors that options share.
+    Errors,
+    /// Prices.
+    Prices,
+    /// Errors of one option alone.
+    OwnErrors,
 }
 
 /// A stream of uniform numbers.
