@@ -6,69 +6,27 @@ Tables go to standard output, progress and messages to standard error. Exit stat
 
 from __future__ import annotations
 
-import errno
-import json
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from lambdamax import columns
-from lambdamax.exceptions import LambdamaxError
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
+from lambdamax.terminal import CATALOG, Commands, catalog_option, json_option, print_json, stdout_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lambdamax.case import Question
     from lambdamax.explain import Explanation
     from lambdamax.listing import Listing
 
-_INTERRUPTED: Final = 130
 _NO_LENGTHS: Final = "--isl and --osl are needed where no --trace tells the lengths"
 _SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
-_json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-_CATALOG: Final[dict[str, Any]] = {
-    "metavar": "DIR",
-    "type": click.Path(path_type=Path),
-    "envvar": "LAMBDAMAX_CATALOG",
-    "show_envvar": True,
-}
-_catalog: Final = click.option(
-    "--catalog", "own", help="A directory with facts of your own, laid over the shipped ones.", **_CATALOG
-)
-
-
-class _Mistake(click.ClickException):
-    """The user's mistake, told on standard error without a traceback."""
-
-    exit_code = 1
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        for line in self.message.splitlines():
-            click.echo(f"error: {line}", file=file, err=file is None)
-
-
-class _Commands(click.Group):
-    """A group whose commands end with the exit statuses of this program."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LambdamaxError as error:
-            raise _Mistake(str(error)) from None
-        except OSError as error:
-            if error.errno == errno.EPIPE or error.filename is None:
-                raise
-            raise _Mistake(f"{error.filename}: {error.strerror}") from None
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(_INTERRUPTED)
 
 
 def _number(column: columns.Column) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
@@ -139,7 +97,7 @@ _version: Final = click.option(
 )
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @_version
 def main() -> None:
     """Sizes LLM-serving fleets: how many requests per second a replica serves, what stops it, and what it costs."""
@@ -154,8 +112,8 @@ def main() -> None:
     "--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where the parts go; a rerun resumes."
 )
 @click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that solve.")
-@_catalog
-@_json
+@catalog_option
+@json_option
 def sweep(spec: Path, out: Path, threads: int, own: Path | None, as_json: bool) -> None:
     """Solve every point of a sweep file into Parquet parts."""
     from lambdamax.catalog import load_catalog
@@ -164,9 +122,9 @@ def sweep(spec: Path, out: Path, threads: int, own: Path | None, as_json: bool) 
 
     result = run(spec, out, threads=threads, catalog=None if own is None else load_catalog(own))
     if as_json:
-        _print_json({**asdict(result), "directory": str(result.directory)})
+        print_json({**asdict(result), "directory": str(result.directory)})
     else:
-        print_sweep(result, _console())
+        print_sweep(result, stdout_console())
 
 
 @main.command(short_help="Rank a sweep: who wins, what stops the others.")
@@ -178,8 +136,8 @@ def sweep(spec: Path, out: Path, threads: int, own: Path | None, as_json: bool) 
 @click.option("--compare", metavar="COL", default="gpu", show_default=True, help="What competes within a group.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Also write the whole table as Parquet.")
 @click.option("--rows", type=click.IntRange(1), default=60, show_default=True, help="Most rows to print.")
-@_catalog
-@_json
+@catalog_option
+@json_option
 def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_json: bool, **asked: Any) -> None:
     """Rank the solved points of a sweep: who wins, and what stops the others."""
     from lambdamax.catalog import load_catalog
@@ -192,9 +150,9 @@ def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_
     if out is not None:
         write_table(table, out)
     if as_json:
-        _print_json(table.to_dicts())
+        print_json(table.to_dicts())
     else:
-        print_frontier(table, _console(), rows)
+        print_frontier(table, stdout_console(), rows)
 
 
 @main.command(cls=ExplainCommand)
@@ -210,8 +168,8 @@ def frontier(directory: Path, out: Path | None, rows: int, own: Path | None, as_
     help="The log of a vLLM server: the KV pool that it made, in place of the one computed.",
 )
 @further
-@_catalog
-@_json
+@catalog_option
+@json_option
 def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: Any) -> None:
     """Answer one point: what binds, what binds next, the whole chain.
 
@@ -230,7 +188,7 @@ def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: 
     found = answer(more.of_each(question), catalog=known)
     further_answers = answers(more, question, known) if more.anything else None
     if as_json:
-        _print_json(found.as_json() | (further_answers.as_json() if further_answers else {}))
+        print_json(found.as_json() | (further_answers.as_json() if further_answers else {}))
     else:
         _print_explained(found, further_answers)
 
@@ -240,7 +198,7 @@ def _print_explained(found: Explanation, more: Answers | None) -> None:
     from lambdamax.render import print_explanation, print_verdict
     from lambdamax.sized import print_budget
 
-    console = _console()
+    console = stdout_console()
     if more is not None:
         print_verdict(found, console)
         print_answers(more, found, console)
@@ -282,7 +240,7 @@ def _print_explained(found: Explanation, more: Answers | None) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random numbers.")
 @click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that simulate.")
-@_json
+@json_option
 def simulate(
     *,
     arrivals: str,
@@ -318,11 +276,11 @@ def simulate(
         threads=threads,
     )
     if as_json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
         return
     from lambdamax.simulated import print_simulation
 
-    print_simulation(found, _console())
+    print_simulation(found, stdout_console())
 
 
 def _question(given: dict[str, Any]) -> Question:
@@ -357,15 +315,15 @@ def catalog() -> None:
 def _listed(kind: str, argument: str, help: str) -> None:
     @catalog.command(kind, help=help)
     @click.argument("name", required=False, metavar=argument)
-    @_catalog
-    @_json
+    @catalog_option
+    @json_option
     def command(name: str | None, own: Path | None, as_json: bool) -> None:
         from lambdamax import listing
         from lambdamax.catalog import load_catalog
 
         found = getattr(listing, kind)(load_catalog(own), name)
         if as_json:
-            _print_json(found.json)
+            print_json(found.json)
         else:
             _print_listing(found)
 
@@ -379,7 +337,7 @@ _listed("profiles", "[NAME or PATH]", "List the efficiency profiles, or show one
 def _print_listing(found: Listing) -> None:
     from lambdamax.render import print_lines, print_pairs, print_table
 
-    console = _console()
+    console = stdout_console()
     if found.headings:
         print_table(console, found.headings, found.rows, found.text)
     else:
@@ -394,7 +352,7 @@ def _print_listing(found: Listing) -> None:
 
 @catalog.command()
 @click.argument("source", metavar="PATH|HF_ID")
-@click.option("--catalog", "own", required=True, help="The directory to add to; made if absent.", **_CATALOG)
+@click.option("--catalog", "own", required=True, help="The directory to add to; made if absent.", **CATALOG)
 @click.option("--name", metavar="NAME", help="What to call it.  [default: as the directory or the hub calls it]")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.  [default: its main branch]")
 @_billions("--published-params", "Parameters that its maker states, in billions.")
@@ -405,7 +363,7 @@ def _print_listing(found: Listing) -> None:
 )
 @click.option("--note", metavar="TEXT", default="", help="Anything that readers should know.")
 @click.option("--replace", is_flag=True, help="Take the place of an entry of that name.")
-@_json
+@json_option
 def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
     """Add a model to a catalogue of your own.
 
@@ -419,16 +377,6 @@ def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
     name = write(source, own, **stated)
     found = listing.models(load_catalog(own), name)
     if as_json:
-        _print_json(found.json)
+        print_json(found.json)
     else:
         _print_listing(found)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(markup=False, highlight=False)
-
-
-def _print_json(content: Any) -> None:
-    click.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
