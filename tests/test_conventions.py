@@ -39,7 +39,11 @@ PYTHON_FLOORS = [
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
     *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
-    *("plot", "drawn", "sized", "surges", "grouped", "further", "terminal", "cli"),
+    *("plot", "drawn", "sized", "surges", "grouped", "further", "terminal"),
+    *("benchmarks.measured", "benchmarks.content", "benchmarks.shape", "benchmarks.requests", "benchmarks.bench_serve"),
+    *("benchmarks.sglang", "benchmarks.guidellm", "benchmarks.aiperf", "benchmarks.inference_perf"),
+    *("benchmarks.llmperf", "benchmarks.inferencex", "benchmarks.scrape", "benchmarks.own_csv", "benchmarks.formats"),
+    *("benchmarks", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from lambdamax.exceptions import (
+    BenchmarkError,
     CatalogError,
     Fault,
     FrameError,
@@ -23,6 +24,7 @@ from lambdamax.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from lambdamax.benchmarks import read_benchmarks as read_benchmarks
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
     from lambdamax.curve import curve as curve
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from lambdamax.sweep import sweep as sweep
 
 __all__ = [
+    "BenchmarkError",
     "CatalogError",
     "Fault",
     "FrameError",
@@ -61,6 +64,7 @@ __all__ = [
     "frontier",
     "load",
     "load_catalog",
+    "read_benchmarks",
     "read_spec",
     "replicas_for",
     "scan",
@@ -81,6 +85,7 @@ _HOMES: Final = {
     "frontier": "frontier",
     "load": "solving",
     "load_catalog": "catalog",
+    "read_benchmarks": "benchmarks",
     "read_spec": "spec",
     "replicas_for": "demand",
     "scan": "scan",
