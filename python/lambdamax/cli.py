@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lambdamax import columns
+from lambdamax.auditing import audit
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
 from lambdamax.terminal import CATALOG, Commands, catalog_option, json_option, print_json, stdout_console
 
@@ -380,3 +381,6 @@ def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
         print_json(found.json)
     else:
         _print_listing(found)
+
+
+main.add_command(audit)

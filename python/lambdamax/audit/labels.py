@@ -1,0 +1,63 @@
+"""Labels of benchmark files, matched with the names of the catalogue; no match is None, never a guess."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+from lambdamax.catalog import Catalog
+from lambdamax.exceptions import CatalogError
+from lambdamax.facts import read_rows
+
+LABELS: Final = "benchmark_labels.csv"
+# What a name may carry besides the architecture: formats, fine-tuning, the date of a checkpoint.
+_BESIDES: Final = re.compile(
+    r"[-_.](?:instruct|chat|it|hf|base|kv|dynamic|quantized|meta|bnb|awq|gptq|fp8|fp4|nvfp4|mxfp4|bf16|int4|int8"
+    r"|w4a16|w8a16|w8a8|\d{4})(?=$|[-_.])"
+)
+_BEFORE: Final = re.compile(r"^(?:meta-|nvidia-)")
+
+
+def gpu_of(label: str | None, catalog: Catalog) -> str | None:
+    """The device that `label` names; of several with that name the fastest, so that it bounds all of them."""
+    return _of("gpu", label, catalog.accelerators)
+
+
+def weight_dtype_of(label: str | None, catalog: Catalog) -> str | None:
+    """The weight format that `label` names."""
+    return _of("weight_dtype", label, catalog.weight_dtypes)
+
+
+def model_of(label: str | None, catalog: Catalog) -> str | None:
+    """The catalogue model with the architecture that `label` names: a name, a hub id, or one of the same family name.
+
+    A checkpoint in other formats has the same matrices: say the format by the weight label.
+    """
+    if not label:
+        return None
+    try:
+        return catalog.model(label).name
+    except CatalogError:
+        alike = [name for name in catalog.models if _core(name) == _core(label)]
+        return min(alike, key=len, default=None)
+
+
+def _of(column: str, label: str | None, known: tuple[str, ...]) -> str | None:
+    if not label:
+        return None
+    folded = label.casefold()
+    return folded if folded in known else _table(column).get(folded)
+
+
+@cache
+def _table(column: str) -> dict[str, str]:
+    return {row["label"].casefold(): row["name"] for row in read_rows(LABELS) if row["column"] == column}
+
+
+def _core(name: str) -> str:
+    found = _BEFORE.sub("", name.rpartition("/")[2].casefold().replace("_", "."))
+    before = ""
+    while before != found:
+        before, found = found, _BESIDES.sub("", found)
+    return found

@@ -1,0 +1,177 @@
+"""Laws of the device: no token sooner than the weights can be read, no more work than the peak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
+from lambdamax.audit.labels import gpu_of, model_of, weight_dtype_of
+from lambdamax.audit.point import Point
+from lambdamax.catalog import Catalog
+from lambdamax.engine import Floats, Replicas
+from lambdamax.replicas import NATIVE, Deployment, ReplicaRow
+
+# Sustained serving above this share of the dense peak has not been published; GEMMs alone reach about 0.8 of it.
+MOST_FLOPS_SHARE: Final = 0.8
+# The part of the work that is prefill from which a too fast row is taken for cached or shorter prompts.
+PREFILL_DOMINATES: Final = 0.8
+NEEDED: Final = ("model", "gpu", "tp or gpus")
+_PEAKS: Final = ("mixer_flops", "mlp_flops", "expert_flops")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one device bounds for one model in one format: the best of the format as labelled and as published.
+
+    `read_s` is the time to read what one sequence needs of the weights; `flops` the peak; `token_flop` the work of a
+    prompt token, `reply_flop` that of a reply token, head included; `pool_tokens` the KV pool of `tp` devices.
+    """
+
+    read_s: float
+    flops: float
+    token_flop: float
+    reply_flop: float
+    pool_tokens: float | None
+
+
+Key = tuple[str, str, str | None, int]
+
+
+def key_of(point: Point, catalog: Catalog) -> Key | None:
+    """The names that decide the bounds of `point`, None where the row or the catalogue lacks one."""
+    model, gpu = model_of(point.row["model"], catalog), gpu_of(point.row["gpu"], catalog)
+    if model is None or gpu is None or point.devices is None:
+        return None
+    tp = point.get("tp")
+    whole = int(tp) if tp is not None and tp == int(tp) and tp <= 1024 else 1
+    return model, gpu, weight_dtype_of(point.row["weight_dtype"], catalog), whole
+
+
+def missing(point: Point) -> tuple[str, ...]:
+    """The options that would say what the bounds of `point` need."""
+    held = (point.row["model"], point.row["gpu"], point.devices)
+    return tuple(name for name, value in zip(NEEDED, held, strict=True) if value is None)
+
+
+def bounds_of(keys: Iterable[Key], catalog: Catalog) -> Mapping[Key, Bounds]:
+    """The bounds of each of `keys` whose model the engine can size."""
+    wanted = list(dict.fromkeys(keys))
+    tried = [(key, row) for key in wanted for row in _rows(key, catalog) if row.unsupported is None]
+    if not tried:
+        return {}
+    facts = Replicas.of([row for _, row in tried]).facts()
+    found: dict[Key, Bounds] = {}
+    for place, (key, row) in enumerate(tried):
+        one = _bounds({name: float(values[place]) for name, values in facts.items()}, row)
+        found[key] = _widest(found[key], one) if key in found else one
+    pools = _pools(list(found), catalog)
+    return {key: _with_pool(bounds, pools.get(key)) for key, bounds in found.items()}
+
+
+def _rows(key: Key, catalog: Catalog) -> Iterator[ReplicaRow]:
+    """On one device, so that no rule of sharding refuses it; the audit divides by the devices."""
+    model, gpu, dtype, _ = key
+    for one in dict.fromkeys((NATIVE, dtype or NATIVE)):
+        yield catalog.replica(Deployment(model, gpu, weight_dtype=one))
+
+
+def _bounds(facts: Mapping[str, float], row: ReplicaRow) -> Bounds:
+    prompt = 2 * facts["layer_matmul_params"]
+    return Bounds(
+        read_s=facts["tpot_floor_s"],
+        flops=max(row.fields[name] for name in _PEAKS if row.fields[name] > 0),
+        token_flop=prompt,
+        reply_flop=prompt + 2 * facts["head_params"],
+        pool_tokens=None,
+    )
+
+
+def _widest(one: Bounds, other: Bounds) -> Bounds:
+    return Bounds(
+        min(one.read_s, other.read_s),
+        max(one.flops, other.flops),
+        min(one.token_flop, other.token_flop),
+        min(one.reply_flop, other.reply_flop),
+        None,
+    )
+
+
+def _with_pool(bounds: Bounds, pool: float | None) -> Bounds:
+    return Bounds(bounds.read_s, bounds.flops, bounds.token_flop, bounds.reply_flop, pool)
+
+
+def _pools(keys: list[Key], catalog: Catalog) -> dict[Key, float]:
+    """KV pools at the engine's defaults, of the replicas that fit."""
+    rows = [catalog.replica(Deployment(model, gpu, tp, weight_dtype=dtype or NATIVE)) for model, gpu, dtype, tp in keys]
+    lengths = np.full(len(rows), 2.0)
+    points: dict[str, Floats] = {"isl_tokens": lengths, "osl_tokens": lengths}
+    solved = Replicas.of(rows).solve(np.arange(len(rows), dtype=np.uint32), points, 1)
+    pools = solved["kv_pool_tokens"]
+    return {key: float(pool) for key, pool in zip(keys, pools, strict=True) if np.isfinite(pool)}
+
+
+# Laws
+
+
+def token_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
+    """TPOT is no shorter than reading the weights that one sequence needs, spread over every device."""
+    tpot, devices = point.tpot_s, point.devices
+    if tpot is None or devices is None:
+        return
+    left, right = Side("TPOT", tpot, "s"), Side("reading the weights at peak bandwidth", bounds.read_s / devices, "s")
+    if left.value >= right.value:
+        return
+    if point.row["speculative"]:
+        verdict = "several tokens a step: with speculative decoding TPOT is not the time of a step"
+        yield Finding("note", "bandwidth floor", "tpot_mean_s", left, right, verdict)
+    elif is_unit_slip(left.value, right.value):
+        yield unit_slip("tpot_mean_s", left, right)
+    else:
+        verdict = (
+            "faster than the memory: tokens are drafted or sent in bunches, or the model, device or format differs"
+        )
+        yield Finding("error", "bandwidth floor", "tpot_mean_s", left, right, verdict)
+
+
+def work(point: Point, bounds: Bounds) -> Iterator[Finding]:
+    """Rate x work of a request is no more than the dense peak of every device."""
+    rate, devices = point.rate_rps, point.devices
+    if rate is None or devices is None:
+        return
+    prefill = rate * _uncached(point) * bounds.token_flop
+    decode = rate * ((point.get("osl_tokens") or 1.0) - 1) * bounds.reply_flop
+    peak = bounds.flops * devices
+    if prefill + decode <= MOST_FLOPS_SHARE * peak:
+        return
+    left, right = Side("work done", prefill + decode, "FLOP/s"), Side("peak", peak, "FLOP/s")
+    severity = "error" if prefill + decode > peak else "warning"
+    if prefill > PREFILL_DOMINATES * (prefill + decode):
+        verdict = "more prefill than the device computes: prompts came from the prefix cache, or are shorter than said"
+        yield Finding(severity, "peak FLOP/s", "isl_tokens", left, right, verdict)
+    else:
+        verdict = "more work than the device does: the rate, the lengths or the number of devices is wrong"
+        yield Finding(severity, "peak FLOP/s", "output_tok_s", left, right, verdict)
+
+
+def prompt_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
+    """TTFT is no shorter than the work of the prompt at the dense peak of every device."""
+    ttft, devices, isl = point.ttft_s, point.devices, point.get("isl_tokens")
+    if ttft is None or devices is None or isl is None:
+        return
+    floor = _uncached(point) * bounds.token_flop / (bounds.flops * devices)
+    if ttft >= floor:
+        return
+    left, right = Side("TTFT", ttft, "s"), Side("prefill at peak FLOP/s", floor, "s")
+    if is_unit_slip(ttft, floor):
+        yield unit_slip("ttft_mean_s", left, right)
+        return
+    verdict = "first token before the prompt can be computed: it came from the prefix cache, or is shorter than said"
+    yield Finding("error", "prefill floor", "isl_tokens", left, right, verdict)
+
+
+def _uncached(point: Point) -> float:
+    return max((point.get("isl_tokens") or 0.0) - (point.get("cached_tokens") or 0.0), 0.0)

@@ -1,0 +1,134 @@
+"""Laws on how many requests are where: L = rate x W, who only waits, and what the client could keep in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
+from lambdamax.audit.point import Point
+
+# Below this share of the limit the limit is no longer the number in flight: a run of three waves loses about 20 % to
+# its first and last wave.
+LEAST_SHARE_OF_LIMIT: Final = 0.8
+# From here on more requests wait for their first token than receive tokens.
+MOST_WAITING_SHARE: Final = 0.5
+# A round number of seats that the decoding requests come this close to is taken for the cap.
+SEATS_TOLERANCE: Final = 0.1
+USUAL_SEATS: Final = (64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0)
+# The pool counts as full where what runs holds this share of it: engines preempt near it, and lengths vary.
+FULL_POOL_SHARE: Final = 0.75
+
+
+def in_flight(point: Point) -> Iterator[Finding]:
+    """L = rate x W, against the number in flight that was measured, else against the limit of a closed loop."""
+    rate, e2e = point.rate_rps, point.e2e_s
+    if rate is None or e2e is None:
+        return
+    left = Side("rate x E2E", rate * e2e, "requests")
+    measured, limit = point.get("in_flight"), point.get("concurrency")
+    if measured is not None:
+        yield from _against(point, left, Side("measured in flight", measured, "requests"), "in_flight")
+    elif limit is not None and point.load in ("closed", "static"):
+        yield from _against_limit(point, left, Side("client limit", limit, "requests"))
+    elif limit is not None and left.value > limit * (1 + point.tolerance):
+        yield from _against(point, left, Side("client limit", limit, "requests"), "concurrency")
+
+
+def _against(point: Point, left: Side, right: Side, column: str) -> Iterator[Finding]:
+    if is_unit_slip(left.value, right.value):
+        yield unit_slip("e2e_mean_s", left, right)
+    elif abs(left.value / right.value - 1) > point.tolerance:
+        verdict = (
+            f"L = rate x W fails: the rate, the latency or {column} is of another run, or of one replica of several"
+        )
+        yield Finding(_contradiction(point), "L = rate x W", column, left, right, verdict)
+
+
+def _against_limit(point: Point, left: Side, right: Side) -> Iterator[Finding]:
+    """More than the limit cannot be in flight; less can, and then the limit is not L."""
+    sent = sent_requests(point)
+    if sent is not None and sent < right.value:
+        return
+    if is_unit_slip(left.value, right.value):
+        yield unit_slip("e2e_mean_s", left, right)
+    elif left.value > right.value * (1 + point.tolerance):
+        verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
+        yield Finding(_contradiction(point), "L = rate x W", _suspect(point), left, right, verdict)
+    elif left.value < right.value * min(LEAST_SHARE_OF_LIMIT, 1 - point.tolerance):
+        yield Finding("warning", "L = rate x W", "concurrency", left, right, _why_below(point))
+
+
+def _contradiction(point: Point) -> str:
+    return "error" if point.has_means else "warning"
+
+
+def _suspect(point: Point) -> str:
+    """Where E2E was measured and its parts give the same, the rate is left, else a latency."""
+    e2e, parts = point.get("e2e_mean_s"), point.made_of_parts_s
+    if e2e is not None and parts is not None and abs(parts / e2e - 1) <= point.tolerance:
+        return "request_rate_rps"
+    return "tpot_mean_s" if e2e is None else "e2e_mean_s"
+
+
+def _why_below(point: Point) -> str:
+    duration, e2e = point.duration_s, point.e2e_s
+    if point.load == "static":
+        return "the batch was not full all the time, or the latency is of one part of it: it is not L"
+    if not point.has_means:
+        return "the limit was not reached, or the medians are far below the means: use means, or L = rate x mean E2E"
+    if duration is not None and e2e is not None and duration < 5 * e2e:
+        return "the run is short, its ramp and its drain hold fewer: use rate x E2E for the number in flight"
+    return "the limit was not reached, or TTFT leaves out the time in a queue: use rate x E2E for the number in flight"
+
+
+def sent_requests(point: Point) -> float | None:
+    """How many requests there were in the whole run."""
+    prompts, done = point.get("prompts"), point.get("requests")
+    return prompts if prompts is not None or done is None else done + (point.get("failed") or 0.0)
+
+
+def enough_requests(point: Point) -> Iterator[Finding]:
+    """A client cannot keep more in flight than there are requests."""
+    limit, sent = point.get("concurrency"), sent_requests(point)
+    if limit is None or sent is None or point.load == "static" or limit <= sent:
+        return
+    verdict = f"only {sent:g} requests were sent: no more than that were in flight, whatever the limit says"
+    yield Finding(
+        "warning", "requests sent", "concurrency", Side("client limit", limit), Side("requests sent", sent), verdict
+    )
+
+
+def queued(point: Point, pool_tokens: float | None = None) -> Iterator[Finding]:
+    """In flight is not running: rate x TTFT of it waits or is in prefill, rate x (OSL - 1) x TPOT decodes."""
+    rate, ttft, decode = point.rate_rps, point.ttft_s, point.decode_s
+    if point.load not in ("closed", "open", "burst") or rate is None or ttft is None or decode is None:
+        return
+    before, decoding = rate * ttft, rate * decode
+    if before <= MOST_WAITING_SHARE * (before + decoding):
+        return
+    left = Side("decoding, rate x (OSL - 1) x TPOT", decoding, "requests")
+    right = Side("in flight", before + decoding, "requests")
+    verdict = f"most of what is in flight waits for its first token: {_cause(point, decoding, pool_tokens)}"
+    yield Finding("warning", "queued is not running", "concurrency", left, right, verdict)
+
+
+def _cause(point: Point, decoding: float, pool_tokens: float | None) -> str:
+    isl, osl = point.get("isl_tokens"), point.get("osl_tokens")
+    if pool_tokens and isl and osl and decoding * (isl + osl / 2) > FULL_POOL_SHARE * pool_tokens:
+        return f"the KV pool of about {pool_tokens:,.0f} tokens is full"
+    seats = min(USUAL_SEATS, key=lambda usual: abs(usual - decoding))
+    if abs(seats / decoding - 1) < SEATS_TOLERANCE:
+        return f"a seat cap of {seats:g}"
+    return "prefill or a cap holds the rest back; the concurrency of this row is the client's, not the batch"
+
+
+def running(point: Point) -> Iterator[Finding]:
+    """What runs and what waits, as the server says, are parts of what is in flight."""
+    runs, waits, flies = point.get("running"), point.get("waiting"), point.get("in_flight")
+    if runs is None or waits is None or flies is None or flies == 0:
+        return
+    if abs((runs + waits) / flies - 1) > point.tolerance:
+        left, right = Side("running + waiting", runs + waits, "requests"), Side("in flight", flies, "requests")
+        verdict = "the server's counts and the client's do not belong to the same time"
+        yield Finding("warning", "L = running + waiting", "in_flight", left, right, verdict)
