@@ -22,6 +22,7 @@ _LAWS: Final[tuple[_Law, ...]] = (
     populations.running,
     tokens.token_rates,
     tokens.parts_of_e2e,
+    tokens.median_parts,
     tokens.reply_length,
     tokens.percentiles,
     tokens.plausible_unit,

@@ -11,7 +11,7 @@ from lambdamax.audit.finding import Finding, Side
 from lambdamax.audit.point import Point
 
 # Repeats of one point scatter by a few per cent, and graphs of fixed sizes make small steps; more is another set-up.
-FALL: Final = 0.15
+FALL: Final = 0.12
 _SETUP: Final = (
     *("file", "format", "model", "gpu", "gpus", "tp", "pp", "ep", "weight_dtype", "kv_dtype", "engine"),
     *("engine_version", "load", "speculative", "statistic", "date", "source_url"),
@@ -51,7 +51,8 @@ def _falls(points: Sequence[Point], ordered: list[int]) -> Iterator[tuple[int, F
         if fast < slow * (1 - FALL):
             left, right = Side(f"TPOT at {_batch(high):g}", fast, "s"), Side(f"TPOT at {_batch(low):g}", slow, "s")
             verdict = "more in flight and faster tokens: one of the two rows is an outlier or of another set-up"
-            yield after, Finding("warning", "TPOT rises with load", "tpot_mean_s", left, right, verdict)
+            finding = Finding("warning", "TPOT rises with load", "tpot_mean_s", left, right, verdict)
+            yield from ((before, finding), (after, finding))
 
 
 def _same_lengths(one: Point, other: Point) -> bool:

@@ -16,6 +16,8 @@ _BESIDES: Final = re.compile(
     r"[-_.](?:instruct|chat|it|hf|base|kv|dynamic|quantized|meta|bnb|awq|gptq|fp8|fp4|nvfp4|mxfp4|bf16|int4|int8"
     r"|w4a16|w8a16|w8a8|\d{4})(?=$|[-_.])"
 )
+_SIZE: Final = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
+_SPARSE: Final = re.compile(r"\d[xX]\d|[aA]\d{1,3}(?:\.\d)?[bB]|[mM]o[eE]")
 _BEFORE: Final = re.compile(r"^(?:meta-|nvidia-)")
 
 
@@ -41,6 +43,12 @@ def model_of(label: str | None, catalog: Catalog) -> str | None:
     except CatalogError:
         alike = [name for name in catalog.models if _core(name) == _core(label)]
         return min(alike, key=len, default=None)
+
+
+def size_of(label: str | None) -> str | None:
+    """The size that a dense model's name states, such as `70B`; None for names that state active parameters too."""
+    found = _SIZE.findall(label or "")
+    return None if len(set(found)) != 1 or _SPARSE.search(label or "") else f"{found[0]}B"
 
 
 def _of(column: str, label: str | None, known: tuple[str, ...]) -> str | None:

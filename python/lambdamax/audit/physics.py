@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
-from lambdamax.audit.labels import gpu_of, model_of, weight_dtype_of
+from lambdamax.audit.labels import gpu_of, model_of, size_of, weight_dtype_of
 from lambdamax.audit.point import Point
 from lambdamax.catalog import Catalog
 from lambdamax.engine import Floats, Replicas
@@ -20,6 +20,11 @@ MOST_FLOPS_SHARE: Final = 0.8
 # The part of the work that is prefill from which a too fast row is taken for cached or shorter prompts.
 PREFILL_DOMINATES: Final = 0.8
 NEEDED: Final = ("model", "gpu", "tp or gpus")
+# Formats that a run may have used which does not say: its own, or one of these.
+UNSAID: Final = ("fp8", "nvfp4", "mxfp4")
+FOUR_BITS: Final = ("nvfp4", "mxfp4")
+# A name rounds, and its count takes in the embedding, which neither is read nor computed with: 7B are 6.5 to 7.6.
+SAID_SIZE: Final = 0.85
 _PEAKS: Final = ("mixer_flops", "mlp_flops", "expert_flops")
 
 
@@ -28,14 +33,16 @@ class Bounds:
     """What one device bounds for one model in one format: the best of the format as labelled and as published.
 
     `read_s` is the time to read what one sequence needs of the weights; `flops` the peak; `token_flop` the work of a
-    prompt token, `reply_flop` that of a reply token, head included; `pool_tokens` the KV pool of `tp` devices.
+    prompt token, `reply_flop` that of a reply token, head included; `pool_tokens` the KV pool of `tp` devices;
+    `is_of_name` that only the size in the model's name was known.
     """
 
     read_s: float
     flops: float
     token_flop: float
     reply_flop: float
-    pool_tokens: float | None
+    pool_tokens: float | None = None
+    is_of_name: bool = False
 
 
 Key = tuple[str, str, str | None, int]
@@ -43,7 +50,8 @@ Key = tuple[str, str, str | None, int]
 
 def key_of(point: Point, catalog: Catalog) -> Key | None:
     """The names that decide the bounds of `point`, None where the row or the catalogue lacks one."""
-    model, gpu = model_of(point.row["model"], catalog), gpu_of(point.row["gpu"], catalog)
+    label = point.row["model"]
+    model, gpu = model_of(label, catalog) or size_of(label), gpu_of(point.row["gpu"], catalog)
     if model is None or gpu is None or point.devices is None:
         return None
     tp = point.get("tp")
@@ -58,8 +66,22 @@ def missing(point: Point) -> tuple[str, ...]:
 
 
 def bounds_of(keys: Iterable[Key], catalog: Catalog) -> Mapping[Key, Bounds]:
-    """The bounds of each of `keys` whose model the engine can size."""
+    """The bounds of each of `keys` whose model the engine can size, or whose name states a size."""
     wanted = list(dict.fromkeys(keys))
+    named = {key: _of_size(key, catalog) for key in wanted if key[0] not in catalog.models}
+    return named | _of_models([key for key in wanted if key not in named], catalog)
+
+
+def _of_size(key: Key, catalog: Catalog) -> Bounds:
+    """A dense model of the size in its name, its formats as for one of the catalogue."""
+    size, device = SAID_SIZE * 1e9 * float(key[0].rstrip("B")), catalog.accelerator(key[1])
+    formats = [catalog.weight_dtype(name) for name in (_alike(key[2]) if key[2] else ("bf16", *UNSAID))]
+    able = [one for one in formats if one.unsupported_on(device) is None] or [catalog.weight_dtype("bf16")]
+    read_s = size * min(one.bits for one in able) / 8 / device.memory_bandwidth_bytes_per_s
+    return Bounds(read_s, max(one.peak_on(device) for one in able), 2 * size, 2 * size, is_of_name=True)
+
+
+def _of_models(wanted: list[Key], catalog: Catalog) -> dict[Key, Bounds]:
     tried = [(key, row) for key in wanted for row in _rows(key, catalog) if row.unsupported is None]
     if not tried:
         return {}
@@ -69,14 +91,19 @@ def bounds_of(keys: Iterable[Key], catalog: Catalog) -> Mapping[Key, Bounds]:
         one = _bounds({name: float(values[place]) for name, values in facts.items()}, row)
         found[key] = _widest(found[key], one) if key in found else one
     pools = _pools(list(found), catalog)
-    return {key: _with_pool(bounds, pools.get(key)) for key, bounds in found.items()}
+    return {key: replace(bounds, pool_tokens=pools.get(key)) for key, bounds in found.items()}
 
 
 def _rows(key: Key, catalog: Catalog) -> Iterator[ReplicaRow]:
     """On one device, so that no rule of sharding refuses it; the audit divides by the devices."""
     model, gpu, dtype, _ = key
-    for one in dict.fromkeys((NATIVE, dtype or NATIVE)):
+    for one in dict.fromkeys((NATIVE, *(_alike(dtype) if dtype else UNSAID))):
         yield catalog.replica(Deployment(model, gpu, weight_dtype=one))
+
+
+def _alike(dtype: str) -> tuple[str, ...]:
+    """A label of four bits says not which; each device computes in one of them."""
+    return FOUR_BITS if dtype in FOUR_BITS else (dtype,)
 
 
 def _bounds(facts: Mapping[str, float], row: ReplicaRow) -> Bounds:
@@ -86,7 +113,6 @@ def _bounds(facts: Mapping[str, float], row: ReplicaRow) -> Bounds:
         flops=max(row.fields[name] for name in _PEAKS if row.fields[name] > 0),
         token_flop=prompt,
         reply_flop=prompt + 2 * facts["head_params"],
-        pool_tokens=None,
     )
 
 
@@ -96,12 +122,7 @@ def _widest(one: Bounds, other: Bounds) -> Bounds:
         max(one.flops, other.flops),
         min(one.token_flop, other.token_flop),
         min(one.reply_flop, other.reply_flop),
-        None,
     )
-
-
-def _with_pool(bounds: Bounds, pool: float | None) -> Bounds:
-    return Bounds(bounds.read_s, bounds.flops, bounds.token_flop, bounds.reply_flop, pool)
 
 
 def _pools(keys: list[Key], catalog: Catalog) -> dict[Key, float]:
@@ -134,7 +155,7 @@ def token_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
         verdict = (
             "faster than the memory: tokens are drafted or sent in bunches, or the model, device or format differs"
         )
-        yield Finding("error", "bandwidth floor", "tpot_mean_s", left, right, verdict)
+        yield Finding(_sure(bounds), "bandwidth floor", "tpot_mean_s", left, right, verdict)
 
 
 def work(point: Point, bounds: Bounds) -> Iterator[Finding]:
@@ -148,7 +169,7 @@ def work(point: Point, bounds: Bounds) -> Iterator[Finding]:
     if prefill + decode <= MOST_FLOPS_SHARE * peak:
         return
     left, right = Side("work done", prefill + decode, "FLOP/s"), Side("peak", peak, "FLOP/s")
-    severity = "error" if prefill + decode > peak else "warning"
+    severity = _sure(bounds) if prefill + decode > peak else "warning"
     if prefill > PREFILL_DOMINATES * (prefill + decode):
         verdict = "more prefill than the device computes: prompts came from the prefix cache, or are shorter than said"
         yield Finding(severity, "peak FLOP/s", "isl_tokens", left, right, verdict)
@@ -170,7 +191,11 @@ def prompt_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
         yield unit_slip("ttft_mean_s", left, right)
         return
     verdict = "first token before the prompt can be computed: it came from the prefix cache, or is shorter than said"
-    yield Finding("error", "prefill floor", "isl_tokens", left, right, verdict)
+    yield Finding(_sure(bounds), "prefill floor", "isl_tokens", left, right, verdict)
+
+
+def _sure(bounds: Bounds) -> str:
+    return "warning" if bounds.is_of_name else "error"
 
 
 def _uncached(point: Point) -> float:

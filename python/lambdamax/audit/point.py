@@ -13,6 +13,10 @@ from lambdamax.benchmarks.measured import ratio, scaled
 MEANS_TOLERANCE: Final = 0.10
 # A median of a skewed latency is 10 to 25 % below its mean, and a source may not say which one it gives.
 OTHER_TOLERANCE: Final = 0.30
+# Tools print rates with two digits after the point; from 3 % on that error shows in the laws.
+HALF_A_DIGIT: Final = 0.005
+ROUNDED: Final = 0.03
+EPSILON: Final = 1e-9
 
 
 @dataclass(frozen=True)
@@ -66,8 +70,20 @@ class Point:
 
     @property
     def rate_rps(self) -> float | None:
-        """Requests served per second, as stated or output tokens per second over reply length."""
-        return _first(self.get("request_rate_rps"), ratio(self.get("output_tok_s"), self.get("osl_tokens")))
+        """Requests served per second: as stated, or output tokens per second over reply length if that is finer."""
+        stated, made = self.get("request_rate_rps"), ratio(self.get("output_tok_s"), self.get("osl_tokens"))
+        return made if stated is None or (made is not None and self._is_rounding(stated, made)) else stated
+
+    @property
+    def rate_rounding(self) -> float:
+        """Relative error of a stated rate that has no more than two digits after the point, else 0."""
+        stated = self.get("request_rate_rps")
+        if stated is None or round(stated, 2) != stated:
+            return 0.0
+        return HALF_A_DIGIT / max(stated - HALF_A_DIGIT, HALF_A_DIGIT)
+
+    def _is_rounding(self, stated: float, made: float) -> bool:
+        return self.rate_rounding > ROUNDED and abs(stated / made - 1) <= self.rate_rounding + EPSILON
 
     @property
     def duration_s(self) -> float | None:

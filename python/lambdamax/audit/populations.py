@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
-from lambdamax.audit.point import Point
+from lambdamax.audit.point import MEANS_TOLERANCE, Point
 
 # Below this share of the limit the limit is no longer the number in flight: a run of three waves loses about 20 % to
 # its first and last wave.
 LEAST_SHARE_OF_LIMIT: Final = 0.8
 # From here on more requests wait for their first token than receive tokens.
 MOST_WAITING_SHARE: Final = 0.5
+# A request alone, or two, has nobody to wait behind: its TTFT is its own prefill.
+FEWEST_IN_FLIGHT: Final = 4.0
 # A round number of seats that the decoding requests come this close to is taken for the cap.
 SEATS_TOLERANCE: Final = 0.1
 USUAL_SEATS: Final = (64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0)
@@ -52,11 +54,21 @@ def _against_limit(point: Point, left: Side, right: Side) -> Iterator[Finding]:
         return
     if is_unit_slip(left.value, right.value):
         yield unit_slip("e2e_mean_s", left, right)
-    elif left.value > right.value * (1 + point.tolerance):
-        verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
-        yield Finding(_contradiction(point), "L = rate x W", _suspect(point), left, right, verdict)
+    elif left.value > right.value * (1 + MEANS_TOLERANCE):
+        yield _above(point, left, right)
     elif left.value < right.value * min(LEAST_SHARE_OF_LIMIT, 1 - point.tolerance):
         yield Finding("warning", "L = rate x W", "concurrency", left, right, _why_below(point))
+
+
+def _above(point: Point, left: Side, right: Side) -> Finding:
+    """Medians lie below their means, so that they break the limit only by more."""
+    rate, decode = point.rate_rps, point.decode_s
+    decodes_alone = rate is not None and decode is not None and abs(rate * decode / right.value - 1) <= MEANS_TOLERANCE
+    if decodes_alone:
+        verdict = "the throughput is that of decoding alone: the time of prefill is left out of it"
+        return Finding("warning", "L = rate x W", "output_tok_s", left, right, verdict)
+    verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
+    return Finding(_contradiction(point), "L = rate x W", _suspect(point), left, right, verdict)
 
 
 def _contradiction(point: Point) -> str:
@@ -105,22 +117,25 @@ def queued(point: Point, pool_tokens: float | None = None) -> Iterator[Finding]:
     if point.load not in ("closed", "open", "burst") or rate is None or ttft is None or decode is None:
         return
     before, decoding = rate * ttft, rate * decode
-    if before <= MOST_WAITING_SHARE * (before + decoding):
+    if before <= MOST_WAITING_SHARE * (before + decoding) or before + decoding < FEWEST_IN_FLIGHT:
         return
     left = Side("decoding, rate x (OSL - 1) x TPOT", decoding, "requests")
     right = Side("in flight", before + decoding, "requests")
-    verdict = f"most of what is in flight waits for its first token: {_cause(point, decoding, pool_tokens)}"
-    yield Finding("warning", "queued is not running", "concurrency", left, right, verdict)
+    severity, cause = _cause(point, decoding, pool_tokens)
+    verdict = f"most of what is in flight waits for its first token: {cause}"
+    yield Finding(severity, "queued is not running", "concurrency", left, right, verdict)
 
 
-def _cause(point: Point, decoding: float, pool_tokens: float | None) -> str:
+def _cause(point: Point, decoding: float, pool_tokens: float | None) -> tuple[str, str]:
     isl, osl = point.get("isl_tokens"), point.get("osl_tokens")
     if pool_tokens and isl and osl and decoding * (isl + osl / 2) > FULL_POOL_SHARE * pool_tokens:
-        return f"the KV pool of about {pool_tokens:,.0f} tokens is full"
+        return "warning", f"the KV pool of about {pool_tokens:,.0f} tokens is full"
     seats = min(USUAL_SEATS, key=lambda usual: abs(usual - decoding))
     if abs(seats / decoding - 1) < SEATS_TOLERANCE:
-        return f"a seat cap of {seats:g}"
-    return "prefill or a cap holds the rest back; the concurrency of this row is the client's, not the batch"
+        return "warning", f"a seat cap of {seats:g}"
+    if point.load == "open":
+        return "warning", "more is sent than prefill takes in"
+    return "note", "prefill holds the rest back; what the client keeps in flight is not the batch"
 
 
 def running(point: Point) -> Iterator[Finding]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lambdamax.render import print_lines, print_table
+
+_HEADINGS: Final = ("place", "", "law", "both sides", "which number", "what it shows")
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,12 +18,11 @@ if TYPE_CHECKING:
 
 def print_audit(found: Audit, console: Console) -> None:
     """Write the findings of `found` to `console`, at its width."""
-    for place, some in groupby(found.findings, key=lambda one: (one.file, one.place)):
-        print_lines(console, [", ".join(part for part in place if part)])
-        lines = [_line(one.finding) for one in some]
-        print_table(console, ("", "law", "both sides", "which number", "what it shows"), lines, text=range(5))
+    for file, some in groupby(found.findings, key=lambda one: one.file):
+        print_lines(console, [file])
+        print_table(console, _HEADINGS, [(one.place, *_line(one.finding)) for one in some], text=range(6))
         console.print()
-    print_lines(console, list(_summary(found)))
+    print_lines(console, _summary(found))
 
 
 def _line(finding: Finding) -> tuple[str, ...]:

@@ -7,13 +7,15 @@ from itertools import pairwise
 from typing import Final
 
 from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
-from lambdamax.audit.point import Point
+from lambdamax.audit.point import EPSILON, Point
 
 # Token rates are products of other columns; 6 % leaves room for rates printed with two digits.
 RATE_TOLERANCE: Final = 0.06
 # From here the two means of TPOT move L_d visibly, and beyond the second no correlation of length and speed does it.
 MEANS_APART: Final = 0.10
 MEANS_IMPOSSIBLE: Final = 1.0
+# Medians do not add up, but skew within one run keeps them within a factor of two.
+MEDIANS_APART: Final = 2.0
 # Replies this much shorter than asked for ended by themselves.
 SHORT_REPLY: Final = 0.9
 LONG_REPLY: Final = 1.02
@@ -34,14 +36,14 @@ def token_rates(point: Point) -> Iterator[Finding]:
         if rate is None or length is None or stated is None:
             continue
         left, right = Side(f"rate x {word}", rate * length, "tok/s"), Side(column, stated, "tok/s")
-        if abs(left.value / right.value - 1) > max(RATE_TOLERANCE, _rounding(rate)):
+        apart = abs(left.value / right.value - 1)
+        if RATE_TOLERANCE < apart <= point.rate_rounding + EPSILON:
+            verdict = f"the rate is rounded to two digits: {column} over the length gives {stated / length:,.4g} req/s"
+            yield Finding("note", "tokens/s = rate x length", "request_rate_rps", left, right, verdict)
+            return
+        elif apart > RATE_TOLERANCE:
             verdict = f"the lengths or the rate are nominal: {column} over the rate gives {stated / rate:,.4g} tokens"
             yield Finding("error", "tokens/s = rate x length", suspect, left, right, verdict)
-
-
-def _rounding(rate: float) -> float:
-    """Relative error of a rate that was printed with two digits after the point."""
-    return 0.005 / rate if round(rate, 2) == rate else 0.0
 
 
 def parts_of_e2e(point: Point) -> Iterator[Finding]:
@@ -62,6 +64,21 @@ def parts_of_e2e(point: Point) -> Iterator[Finding]:
     elif abs(over_requests / over_tokens - 1) > MEANS_APART:
         verdict = "TPOT is averaged over requests; the number decoding is rate x (OSL - 1) x the mean over tokens"
         yield Finding("warning", "mean over requests", "tpot_mean_s", left, right, verdict)
+
+
+def median_parts(point: Point) -> Iterator[Finding]:
+    """Median E2E is of the size of median TTFT + (OSL - 1) median TPOT, unless lengths or rows do not match."""
+    e2e, ttft, tpot = point.get("e2e_p50_s"), point.get("ttft_p50_s"), point.get("tpot_p50_s")
+    osl = point.get("osl_tokens")
+    if e2e is None or ttft is None or tpot is None or osl is None or osl <= 1:
+        return
+    left, right = (
+        Side("median E2E", e2e, "s"),
+        Side("median TTFT + (OSL - 1) x median TPOT", ttft + (osl - 1) * tpot, "s"),
+    )
+    if not 1 / MEDIANS_APART <= left.value / right.value <= MEDIANS_APART:
+        verdict = "half of the replies are far from the mean length (early ends), or the medians are of other requests"
+        yield Finding("warning", "E2E = TTFT + (OSL - 1) TPOT", "osl_tokens", left, right, verdict)
 
 
 def _unequal(left: Side, right: Side, column: str) -> Finding:

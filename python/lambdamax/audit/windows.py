@@ -23,9 +23,10 @@ def long_enough(point: Point) -> Iterator[Finding]:
         return
     left, right = Side("window", duration, "s"), Side("E2E", e2e, "s")
     if point.load == "burst":
-        verdict = "every request came at once: throughput is of a backlog, TTFT is the wait in it; no steady state"
-    else:
-        verdict = "ramp and drain fill the run: the rate is below and the number in flight not that of a steady state"
+        verdict = "every request came at once: TTFT is the wait in a backlog, the rate that of working it off"
+        yield Finding("note", "window longer than E2E", "ttft_mean_s", left, right, verdict)
+        return
+    verdict = "ramp and drain fill the run: the rate is below that of a steady state, and in flight is no mean"
     yield Finding("warning", "window longer than E2E", "request_rate_rps", left, right, verdict)
 
 
