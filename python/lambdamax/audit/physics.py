@@ -140,7 +140,7 @@ def _pools(keys: list[Key], catalog: Catalog) -> dict[Key, float]:
 
 def token_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
     """TPOT is no shorter than reading the weights that one sequence needs, spread over every device."""
-    tpot, devices = point.tpot_s, point.devices
+    tpot, devices = point.longest_tpot_s, point.devices
     if tpot is None or devices is None:
         return
     left, right = Side("TPOT", tpot, "s"), Side("reading the weights at peak bandwidth", bounds.read_s / devices, "s")

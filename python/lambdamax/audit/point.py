@@ -58,6 +58,14 @@ class Point:
         return None if osl is None or ttft is None or decode is None else ttft + decode
 
     @property
+    def longest_tpot_s(self) -> float | None:
+        """TPOT, or what bounds it from above where it was not measured: the whole E2E over the gaps of a reply."""
+        osl = self.get("osl_tokens")
+        whole = _first(self.get("e2e_mean_s"), self.get("e2e_p50_s"))
+        bound = None if osl is None or osl <= 1 else ratio(whole, osl - 1)
+        return _first(self.tpot_s, bound)
+
+    @property
     def decode_s(self) -> float | None:
         """(OSL - 1) TPOT: time from the first token to the last."""
         osl = self.get("osl_tokens")
