@@ -7,9 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from lambdamax.audit import curves, physics, populations, tokens, windows
+from lambdamax.audit.curves import rising
 from lambdamax.audit.finding import SEVERITIES, Finding
+from lambdamax.audit.physics import Bounds, Key, bounds_of, key_of, missing, prompt_floor, token_floor, work
 from lambdamax.audit.point import Point
+from lambdamax.audit.populations import enough_requests, in_flight, queued, running
+from lambdamax.audit.tokens import median_parts, parts_of_e2e, percentiles, plausible_unit, reply_length, token_rates
+from lambdamax.audit.windows import long_enough, served
 from lambdamax.catalog import Catalog, load_catalog
 
 if TYPE_CHECKING:
@@ -17,19 +21,19 @@ if TYPE_CHECKING:
 
 _Law = Callable[[Point], Iterator[Finding]]
 _LAWS: Final[tuple[_Law, ...]] = (
-    populations.in_flight,
-    populations.enough_requests,
-    populations.running,
-    tokens.token_rates,
-    tokens.parts_of_e2e,
-    tokens.median_parts,
-    tokens.reply_length,
-    tokens.percentiles,
-    tokens.plausible_unit,
-    windows.long_enough,
-    windows.served,
+    in_flight,
+    enough_requests,
+    running,
+    token_rates,
+    parts_of_e2e,
+    median_parts,
+    reply_length,
+    percentiles,
+    plausible_unit,
+    long_enough,
+    served,
 )
-_BOUNDED: Final = (physics.token_floor, physics.work, physics.prompt_floor)
+_BOUNDED: Final = (token_floor, work, prompt_floor)
 
 
 @dataclass(frozen=True)
@@ -76,19 +80,19 @@ def audit(frame: pl.DataFrame, catalog: Catalog | None = None) -> Audit:
     """
     points = [Point(row) for row in frame.iter_rows(named=True)]
     known = catalog or load_catalog()
-    keys = [physics.key_of(point, known) for point in points]
-    bounds = physics.bounds_of([key for key in keys if key is not None], known)
+    keys = [key_of(point, known) for point in points]
+    bounds = bounds_of([key for key in keys if key is not None], known)
     found = [list(_of(point, bounds.get(key) if key else None)) for point, key in zip(points, keys, strict=True)]
-    for place, finding in curves.rising(points):
+    for place, finding in rising(points):
         found[place].append(finding)
     findings = [_placed(number, points[number], one) for number, some in enumerate(found) for one in some]
     return Audit(len(points), tuple(findings), _not_checked(points, keys, bounds))
 
 
-def _of(point: Point, bounds: physics.Bounds | None) -> Iterator[Finding]:
+def _of(point: Point, bounds: Bounds | None) -> Iterator[Finding]:
     """The findings of one row; a unit that slipped breaks several laws and is said once."""
     raised = [finding for law in _LAWS for finding in law(point)]
-    raised += populations.queued(point, bounds.pool_tokens if bounds else None)
+    raised += queued(point, bounds.pool_tokens if bounds else None)
     if bounds is not None:
         raised += (finding for law in _BOUNDED for finding in law(point, bounds))
     slipped = next((finding for finding in raised if finding.law == "unit"), None)
@@ -103,13 +107,11 @@ def _placed(number: int, point: Point, finding: Finding) -> Found:
     return Found(number, point.row["file"] or "", point.row["place"] or "", finding)
 
 
-def _not_checked(
-    points: Sequence[Point], keys: Sequence[physics.Key | None], bounds: Mapping[physics.Key, physics.Bounds]
-) -> dict[str, int]:
+def _not_checked(points: Sequence[Point], keys: Sequence[Key | None], bounds: Mapping[Key, Bounds]) -> dict[str, int]:
     reasons = Counter[str]()
     for point, key in zip(points, keys, strict=True):
         if key is None:
-            lacks = physics.missing(point)
+            lacks = missing(point)
             reasons[f"no {', '.join(lacks)}" if lacks else "a model or device that the catalogue does not know"] += 1
         elif key not in bounds:
             reasons["a model that cannot be sized, or a format that the device cannot compute in"] += 1

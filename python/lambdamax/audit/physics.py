@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,6 +23,7 @@ PREFILL_DOMINATES: Final = 0.8
 NEEDED: Final = ("model", "gpu", "tp or gpus")
 # Formats that a run may have used which does not say: its own, or one of these.
 UNSAID: Final = ("fp8", "nvfp4", "mxfp4")
+SIXTEEN_BITS: Final = frozenset({"bf16", "fp16", "bfloat16", "float16"})
 FOUR_BITS: Final = ("nvfp4", "mxfp4")
 # A name rounds, and its count takes in the embedding, which neither is read nor computed with: 7B are 6.5 to 7.6.
 SAID_SIZE: Final = 0.85
@@ -33,7 +35,8 @@ class Bounds:
     """What one device bounds for one model in one format: the best of the format as labelled and as published.
 
     `read_s` is the time to read what one sequence needs of the weights; `flops` the peak; `token_flop` the work of a
-    prompt token, `reply_flop` that of a reply token, head included; `pool_tokens` the KV pool of `tp` devices;
+    prompt token, `reply_flop` that of a reply token, head included; `kv_elements` of a context token that every step
+    reads, layers with a window or a choice of tokens left out; `pool_tokens` the KV pool of `tp` devices;
     `is_of_name` that only the size in the model's name was known.
     """
 
@@ -41,6 +44,8 @@ class Bounds:
     flops: float
     token_flop: float
     reply_flop: float
+    kv_elements: float = 0.0
+    bandwidth_bytes_per_s: float = math.inf
     pool_tokens: float | None = None
     is_of_name: bool = False
 
@@ -113,7 +118,13 @@ def _bounds(facts: Mapping[str, float], row: ReplicaRow) -> Bounds:
         flops=max(row.fields[name] for name in _PEAKS if row.fields[name] > 0),
         token_flop=prompt,
         reply_flop=prompt + 2 * facts["head_params"],
+        kv_elements=sum(block["count"] * block["kv_elements_per_token"] for block in row.blocks if _reads_all(block)),
+        bandwidth_bytes_per_s=row.fields["memory_bandwidth_bytes_per_s"],
     )
+
+
+def _reads_all(block: Mapping[str, float]) -> bool:
+    return block["span_tokens"] == 0 and block["attended_tokens"] == 0
 
 
 def _widest(one: Bounds, other: Bounds) -> Bounds:
@@ -122,6 +133,8 @@ def _widest(one: Bounds, other: Bounds) -> Bounds:
         max(one.flops, other.flops),
         min(one.token_flop, other.token_flop),
         min(one.reply_flop, other.reply_flop),
+        one.kv_elements,
+        one.bandwidth_bytes_per_s,
     )
 
 
@@ -139,11 +152,15 @@ def _pools(keys: list[Key], catalog: Catalog) -> dict[Key, float]:
 
 
 def token_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
-    """TPOT is no shorter than reading the weights that one sequence needs, spread over every device."""
+    """TPOT is no shorter than reading the weights that one sequence needs and the KV of all that decode.
+
+    Both are spread over every device, which is the most that any parallelism can do.
+    """
     tpot, devices = point.longest_tpot_s, point.devices
     if tpot is None or devices is None:
         return
-    left, right = Side("TPOT", tpot, "s"), Side("reading the weights at peak bandwidth", bounds.read_s / devices, "s")
+    floor_s = (bounds.read_s + _decoding(point) * _context_s(point, bounds)) / devices
+    left, right = Side("TPOT", tpot, "s"), Side("reading weights and KV at peak bandwidth", floor_s, "s")
     if left.value >= right.value:
         return
     if point.row["speculative"]:
@@ -156,6 +173,19 @@ def token_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
             "faster than the memory: tokens are drafted or sent in bunches, or the model, device or format differs"
         )
         yield Finding(_sure(bounds), "bandwidth floor", "tpot_mean_s", left, right, verdict)
+
+
+def _decoding(point: Point) -> float:
+    """Sequences that decode, by rate x (OSL - 1) x TPOT; 0 where that is not known."""
+    rate, decode = point.rate_rps, point.decode_s
+    return 0.0 if rate is None or decode is None else rate * decode
+
+
+def _context_s(point: Point, bounds: Bounds) -> float:
+    """Time to read the KV of one sequence at half of its reply, in 8 bits unless the row says 16."""
+    size = 2.0 if (point.row["kv_dtype"] or "").casefold() in SIXTEEN_BITS else 1.0
+    context = (point.get("isl_tokens") or 0.0) + (point.get("osl_tokens") or 0.0) / 2
+    return context * bounds.kv_elements * size / bounds.bandwidth_bytes_per_s
 
 
 def work(point: Point, bounds: Bounds) -> Iterator[Finding]:

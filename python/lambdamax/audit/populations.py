@@ -139,11 +139,17 @@ def _cause(point: Point, decoding: float, pool_tokens: float | None) -> tuple[st
 
 
 def running(point: Point) -> Iterator[Finding]:
-    """What runs and what waits, as the server says, are parts of what is in flight."""
+    """What the server says of who runs and waits, against what is in flight and against who must be decoding."""
     runs, waits, flies = point.get("running"), point.get("waiting"), point.get("in_flight")
-    if runs is None or waits is None or flies is None or flies == 0:
+    if runs is None:
         return
-    if abs((runs + waits) / flies - 1) > point.tolerance:
-        left, right = Side("running + waiting", runs + waits, "requests"), Side("in flight", flies, "requests")
+    right = Side("running, as the server says", runs, "requests")
+    if waits is not None and flies and abs((runs + waits) / flies - 1) > point.tolerance:
+        left = Side("in flight - waiting", flies - waits, "requests")
         verdict = "the server's counts and the client's do not belong to the same time"
         yield Finding("warning", "L = running + waiting", "in_flight", left, right, verdict)
+    rate, decode = point.rate_rps, point.decode_s
+    if rate is not None and decode is not None and rate * decode > runs * (1 + point.tolerance):
+        left = Side("decoding, rate x (OSL - 1) x TPOT", rate * decode, "requests")
+        verdict = "more must decode than run: TPOT is not the mean over tokens, or the count is of another time"
+        yield Finding("warning", "L_d = rate x (OSL - 1) x TPOT", "tpot_mean_s", left, right, verdict)

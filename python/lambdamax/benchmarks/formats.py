@@ -4,40 +4,42 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lambdamax.benchmarks import (
-    aiperf,
-    bench_serve,
-    guidellm,
-    inference_perf,
-    inferencex,
-    llmperf,
-    own_csv,
-    scrape,
-    sglang,
-)
+from lambdamax.benchmarks.aiperf import AIPERF, AIPERF_CSV, AIPERF_REQUESTS, AIPERF_SERVER, GENAI_PERF, GENAI_PERF_CSV
+from lambdamax.benchmarks.bench_serve import SERVE as VLLM_SERVE
+from lambdamax.benchmarks.bench_serve import SWEEP as VLLM_SWEEP
+from lambdamax.benchmarks.guidellm import REPORT as GUIDELLM
+from lambdamax.benchmarks.guidellm import TABLE as GUIDELLM_CSV
+from lambdamax.benchmarks.inference_perf import REPORT as INFERENCE_PERF
+from lambdamax.benchmarks.inference_perf import REQUESTS as INFERENCE_PERF_REQUESTS
+from lambdamax.benchmarks.inferencex import RESULT as INFERENCEX
+from lambdamax.benchmarks.llmperf import RESPONSES as LLMPERF_RESPONSES
+from lambdamax.benchmarks.llmperf import SUMMARY as LLMPERF
+from lambdamax.benchmarks.own_csv import TABLE as MEASURED_CSV
+from lambdamax.benchmarks.scrape import SCRAPE as VLLM_METRICS
+from lambdamax.benchmarks.sglang import SERVING as SGLANG
 from lambdamax.benchmarks.shape import Format
 
 FORMATS: Final[dict[str, Format]] = {
     one.name: one
     for one in (
-        bench_serve.SERVE,
-        bench_serve.SWEEP,
-        sglang.SERVING,
-        guidellm.REPORT,
-        guidellm.TABLE,
-        aiperf.AIPERF,
-        aiperf.AIPERF_CSV,
-        aiperf.AIPERF_REQUESTS,
-        aiperf.AIPERF_SERVER,
-        aiperf.GENAI_PERF,
-        aiperf.GENAI_PERF_CSV,
-        inference_perf.REPORT,
-        inference_perf.REQUESTS,
-        llmperf.SUMMARY,
-        llmperf.RESPONSES,
-        inferencex.RESULT,
-        scrape.SCRAPE,
-        own_csv.TABLE,
+        VLLM_SERVE,
+        VLLM_SWEEP,
+        SGLANG,
+        GUIDELLM,
+        GUIDELLM_CSV,
+        AIPERF,
+        AIPERF_CSV,
+        AIPERF_REQUESTS,
+        AIPERF_SERVER,
+        GENAI_PERF,
+        GENAI_PERF_CSV,
+        INFERENCE_PERF,
+        INFERENCE_PERF_REQUESTS,
+        LLMPERF,
+        LLMPERF_RESPONSES,
+        INFERENCEX,
+        VLLM_METRICS,
+        MEASURED_CSV,
     )
 }
 
