@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lambdamax.audit.curves import rising
 from lambdamax.audit.finding import SEVERITIES, Finding
-from lambdamax.audit.physics import Bounds, Key, bounds_of, key_of, missing, prompt_floor, token_floor, work
+from lambdamax.audit.physics import Bounds, Key, bounds_of, key_of, missing, prefill_s, prompt_floor, token_floor, work
 from lambdamax.audit.point import Point
 from lambdamax.audit.populations import enough_requests, in_flight, queued, running
 from lambdamax.audit.tokens import median_parts, parts_of_e2e, percentiles, plausible_unit, reply_length, token_rates
@@ -92,7 +92,8 @@ def audit(frame: pl.DataFrame, catalog: Catalog | None = None) -> Audit:
 def _of(point: Point, bounds: Bounds | None) -> Iterator[Finding]:
     """The findings of one row; a unit that slipped breaks several laws and is said once."""
     raised = [finding for law in _LAWS for finding in law(point)]
-    raised += queued(point, bounds.pool_tokens if bounds else None)
+    prefill = None if bounds is None or point.get("isl_tokens") is None else prefill_s(point, bounds)
+    raised += queued(point, bounds.pool_tokens if bounds else None, prefill)
     if bounds is not None:
         raised += (finding for law in _BOUNDED for finding in law(point, bounds))
     slipped = next((finding for finding in raised if finding.law == "unit"), None)

@@ -213,7 +213,7 @@ def prompt_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
     ttft, devices, isl = point.ttft_s, point.devices, point.get("isl_tokens")
     if ttft is None or devices is None or isl is None:
         return
-    floor = _uncached(point) * bounds.token_flop / (bounds.flops * devices)
+    floor = prefill_s(point, bounds)
     if ttft >= floor:
         return
     left, right = Side("TTFT", ttft, "s"), Side("prefill at peak FLOP/s", floor, "s")
@@ -226,6 +226,11 @@ def prompt_floor(point: Point, bounds: Bounds) -> Iterator[Finding]:
 
 def _sure(bounds: Bounds) -> str:
     return "warning" if bounds.is_of_name else "error"
+
+
+def prefill_s(point: Point, bounds: Bounds) -> float:
+    """Work of a prompt at the dense peak of every device [s]."""
+    return _uncached(point) * bounds.token_flop / (bounds.flops * (point.devices or 1.0))
 
 
 def _uncached(point: Point) -> float:

@@ -15,8 +15,12 @@ LEAST_SHARE_OF_LIMIT: Final = 0.8
 MOST_WAITING_SHARE: Final = 0.5
 # A request alone, or two, has nobody to wait behind: its TTFT is its own prefill.
 FEWEST_IN_FLIGHT: Final = 4.0
+# Engines prefill at a third of the peak and in turns with others; a TTFT this many times the prompt's own work waited.
+WAIT_OVER_PREFILL: Final = 10.0
+# Served below this share of the offered rate is overload.
+SERVED_SHARE: Final = 0.95
 # A round number of seats that the decoding requests come this close to is taken for the cap.
-SEATS_TOLERANCE: Final = 0.1
+SEATS_TOLERANCE: Final = 0.05
 USUAL_SEATS: Final = (64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0)
 # The pool counts as full where what runs holds this share of it: engines preempt near it, and lengths vary.
 FULL_POOL_SHARE: Final = 0.75
@@ -111,19 +115,31 @@ def enough_requests(point: Point) -> Iterator[Finding]:
     )
 
 
-def queued(point: Point, pool_tokens: float | None = None) -> Iterator[Finding]:
-    """In flight is not running: rate x TTFT of it waits or is in prefill, rate x (OSL - 1) x TPOT decodes."""
+def queued(point: Point, pool_tokens: float | None, prefill_s: float | None) -> Iterator[Finding]:
+    """In flight is not running: rate x TTFT of it waits or is in prefill, rate x (OSL - 1) x TPOT decodes.
+
+    `pool_tokens` is the KV pool and `prefill_s` the work of a prompt at peak [s], None where they are not known.
+    """
     rate, ttft, decode = point.rate_rps, point.ttft_s, point.decode_s
-    if point.load not in ("closed", "open", "burst") or rate is None or ttft is None or decode is None:
+    if not _may_queue(point) or rate is None or ttft is None or decode is None:
         return
     before, decoding = rate * ttft, rate * decode
     if before <= MOST_WAITING_SHARE * (before + decoding) or before + decoding < FEWEST_IN_FLIGHT:
+        return
+    if prefill_s is not None and ttft < WAIT_OVER_PREFILL * prefill_s:
         return
     left = Side("decoding, rate x (OSL - 1) x TPOT", decoding, "requests")
     right = Side("in flight", before + decoding, "requests")
     severity, cause = _cause(point, decoding, pool_tokens)
     verdict = f"most of what is in flight waits for its first token: {cause}"
     yield Finding(severity, "queued is not running", "concurrency", left, right, verdict)
+
+
+def _may_queue(point: Point) -> bool:
+    """Clients that wait make a queue by themselves; an open loop where it falls behind what is offered."""
+    offered, found = point.get("request_rate_offered_rps"), point.get("request_rate_rps")
+    behind = offered is not None and found is not None and found < SERVED_SHARE * offered
+    return point.load in ("closed", "burst") or (point.load == "open" and behind)
 
 
 def _cause(point: Point, decoding: float, pool_tokens: float | None) -> tuple[str, str]:

@@ -7,11 +7,10 @@ from typing import Final
 
 from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
 from lambdamax.audit.point import Point
+from lambdamax.audit.populations import SERVED_SHARE
 
 # Ramp and drain each last about one E2E; over five of them they take a fifth of the window.
 LEAST_WINDOWS: Final = 5.0
-# Served below this share of what the drain of a finite run explains is overload.
-SERVED_SHARE: Final = 0.95
 # Random arrivals: standard errors of the realised rate that are still chance.
 STANDARD_ERRORS: Final = 3.0
 
