@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,13 @@ from lambdamax import cli
 from lambdamax.audit import Audit, audit
 from lambdamax.audit.finding import is_unit_slip
 from lambdamax.audit.labels import gpu_of, model_of, size_of, weight_dtype_of
+from lambdamax.benchmarks.formats import FORMATS
 from lambdamax.benchmarks.measured import measured_frame
 from lambdamax.catalog import load_catalog
 from lambdamax.facts import read_rows
 
-FILES = Path(__file__).parent / "fixtures" / "benchmarks"
+ROOT = Path(__file__).parent.parent
+FILES = ROOT / "tests" / "fixtures" / "benchmarks"
 CATALOG = load_catalog()
 # Ten requests a second of 2.1 s each: 21 in flight, 20 of them decoding.
 SOUND: dict[str, Any] = {
@@ -432,3 +435,15 @@ def test_a_file_that_cannot_be_read_is_status_1(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "Traceback" not in result.output
     assert result.output.count("error: ") == 2
+
+
+# The documentation
+
+
+def test_the_documentation_names_every_law_and_every_format() -> None:
+    text = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "python/lambdamax/audit").glob("*.py"))
+    laws = set(re.findall(r'Finding\([^,]+, "([^"]+)", ', source))
+    assert len(laws) > 12
+    assert {law for law in laws if f"| {law} |" not in text} == set()
+    assert {name for name in FORMATS if f"`{name}`" not in text} == set()

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from lambdamax import BenchmarkError, read_benchmarks
+from lambdamax.audit import audit
 from lambdamax.benchmarks.formats import FORMATS
 from lambdamax.benchmarks.measured import LOADS, measured_columns, schema
 from lambdamax.facts import read_rows
@@ -515,3 +519,56 @@ def test_a_frame_of_several_files_keeps_their_order() -> None:
     table = read_benchmarks(files)
     assert isinstance(table, pl.DataFrame)
     assert table["format"].to_list() == ["llmperf", "inferencex"]
+
+
+# Anything may be in a file
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place of a JSON value, as keys from the top."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in items:
+        yield from places(one, (*path, key))
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    if not path:
+        return new
+    held = dict(value) if isinstance(value, dict) else list(value)
+    held[path[0]] = put(held[path[0]], path[1:], new)
+    return held
+
+
+JSON_FILES = sorted(path.name for path in FILES.glob("*.json") if "power" not in path.name)
+ODD = st.sampled_from([None, "", "x", "nan", -1, 0, 1e400, float("nan"), True, [], {}, [1], {"a": 1}, 10**400])
+
+
+@pytest.mark.parametrize("file", JSON_FILES)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_an_odd_value_anywhere_is_read_or_refused(tmp_path: Path, file: str, data: st.DataObject) -> None:
+    value = loaded(file)
+    place = data.draw(st.sampled_from(list(places(value))))
+    path = written(tmp_path / "odd.json", put(value, place, data.draw(ODD)))
+    try:
+        table = read_benchmarks(path)
+    except BenchmarkError as error:
+        assert error.faults
+    else:
+        audit(table)
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in FILES.iterdir()))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1))
+def test_a_cut_file_is_read_or_refused(tmp_path: Path, file: str, share: float) -> None:
+    content = (FILES / file).read_bytes()
+    path = tmp_path / "cut"
+    path.write_bytes(content[: int(share * len(content))])
+    try:
+        table = read_benchmarks(path)
+    except BenchmarkError as error:
+        assert error.faults
+    else:
+        audit(table)
