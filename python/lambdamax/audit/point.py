@@ -26,9 +26,9 @@ class Point:
     row: Mapping[str, Any]
 
     def get(self, column: str) -> float | None:
-        """The number in `column`."""
+        """The number in `column`; a 0 says nothing that a law could hold against another number."""
         value: float | None = self.row[column]
-        return value
+        return value or None
 
     @property
     def load(self) -> str | None:

@@ -7,12 +7,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
 from lambdamax.benchmarks.content import Cells, Found, Unreadable, read_content
 from lambdamax.benchmarks.formats import FORMATS, format_of
 from lambdamax.benchmarks.measured import FACTS, Row, measured_columns, measured_frame
-from lambdamax.benchmarks.shape import Format, Refused, faults_of
+from lambdamax.benchmarks.shape import Format, Unusable, faults_of
 from lambdamax.exceptions import BenchmarkError, CatalogError, Fault
 
 if TYPE_CHECKING:
@@ -94,7 +92,7 @@ def _read(path: Path, format: Format | None, values: list[Found], faults: list[F
     for one in values:
         try:
             found = format.rows(one.value)
-        except (ValidationError, Refused) as error:
+        except Unusable as error:
             faults += faults_of(error, str(path), one)
             continue
         about = {"file": str(path), "place": one.place, "format": format.name}

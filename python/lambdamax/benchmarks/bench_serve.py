@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import AliasChoices, BeforeValidator, Field
@@ -24,6 +25,7 @@ from lambdamax.benchmarks.shape import (
     Refused,
     Shape,
     has,
+    rows_of_lines,
 )
 
 _OWN: Final = ("model_id", "duration", "completed", "total_output_tokens", "request_throughput")
@@ -190,18 +192,15 @@ def _is_sweep(value: Any) -> bool:
 
 
 def _sweep(value: Cells) -> list[Row]:
-    rows = list[Row]()
     names = value.lines[0]
-    after = names.index("run_number")
-    for number, cells in zip(value.numbers[1:], value.lines[1:], strict=True):
-        if len(cells) != len(names):
-            raise Refused(f"line {number}", f"{len(cells)} cells", f"{len(names)} cells, as in the header")
-        record = dict(zip(names, cells, strict=True))
-        changed = [f"{name}={record[name]}" for name in names[after:] if name not in _OVERRIDES_NOT_NOTED]
-        stated = {name: cell for name, cell in record.items() if cell != ""}
-        row = _Result.model_validate({"model_id": None, **stated}).row()
-        rows.append({**row, "place": f"line {number}", "notes": noted(f"run {record['run_number']}", *changed)})
-    return rows
+    changing = [name for name in names[names.index("run_number") :] if name not in _OVERRIDES_NOT_NOTED]
+    return rows_of_lines(value, partial(_run, changing))
+
+
+def _run(changing: Sequence[str], record: Mapping[str, str]) -> Row:
+    stated = {name: cell for name, cell in record.items() if cell != ""}
+    row = _Result.model_validate({"model_id": None, **stated}).row()
+    return {**row, "notes": noted(f"run {record['run_number']}", *(f"{name}={record[name]}" for name in changing))}
 
 
 SERVE: Final = Format("vllm-bench-serve", _is_result, _result)

@@ -6,13 +6,24 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from pydantic import AliasChoices, AliasPath, Field
 
 from lambdamax.benchmarks.content import Cells
 from lambdamax.benchmarks.measured import Row, scaled
-from lambdamax.benchmarks.shape import MS, Format, MaybeNotNegative, MaybePositive, MaybeText, Refused, Shape, has
+from lambdamax.benchmarks.shape import (
+    MS,
+    Format,
+    MaybeNotNegative,
+    MaybePositive,
+    MaybeText,
+    Refused,
+    Shape,
+    gathered,
+    has,
+)
 
 _LENGTH: Final = re.compile(r"['\"]?(prompt_tokens|output_tokens)['\"]?\s*[=:]\s*(\d+)")
 _CSV_PERCENTILES: Final = {"p50": 5, "p90": 7, "p99": 9}
@@ -153,16 +164,19 @@ def _asked_lengths(said: Any) -> Row:
 
 
 def _is_report(value: Any) -> bool:
-    return has(value, "benchmarks") and any(has(one, "metrics") for one in value["benchmarks"])
+    if not has(value, "benchmarks") or not isinstance(value["benchmarks"], list):
+        return False
+    return any(has(one, "metrics") for one in value["benchmarks"])
 
 
 def _report(value: Any) -> list[Row]:
-    said = value.get("args") or value.get("config")
-    rows = list[Row]()
-    for number, one in enumerate(value["benchmarks"], start=1):
-        row = _Benchmark.model_validate(one).row(said)
-        rows.append({**row, "place": f"benchmark {number}" if len(value["benchmarks"]) > 1 else ""})
-    return rows
+    said, several = value.get("args") or value.get("config"), len(value["benchmarks"]) > 1
+    numbered = enumerate(value["benchmarks"], start=1)
+    return gathered((f"benchmark {n}" if several else "", partial(_benchmark, one, said)) for n, one in numbered)
+
+
+def _benchmark(one: Any, said: Any) -> Row:
+    return _Benchmark.model_validate(one).row(said)
 
 
 # CSV
@@ -174,15 +188,11 @@ def _is_csv(value: Any) -> bool:
 
 
 def _csv(value: Cells) -> list[Row]:
-    header = list(zip(*value.lines[:_HEADER_LINES], strict=False))
-    rows = list[Row]()
-    for number, cells in zip(value.numbers[_HEADER_LINES:], value.lines[_HEADER_LINES:], strict=True):
-        if len(cells) != len(header):
-            raise Refused(f"line {number}", f"{len(cells)} cells", f"{len(header)} cells, as in the header")
-        record = dict(zip(header, cells, strict=True))
-        arguments = record.get(("Runtime Info", "Arguments", ""), "")
-        rows.append({**_Benchmark.model_validate(_as_benchmark(record)).row(arguments), "place": f"line {number}"})
-    return rows
+    return rows_of_lines(value, _line, _HEADER_LINES)
+
+
+def _line(record: Mapping[tuple[Any, ...], str]) -> Row:
+    return _benchmark(_as_benchmark(record), record.get(("Runtime Info", "Arguments", ""), ""))
 
 
 def _as_benchmark(record: Mapping[tuple[Any, ...], str]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from lambdamax.benchmarks.content import Cells
 from lambdamax.benchmarks.measured import Row, scaled
-from lambdamax.benchmarks.shape import MS, Format, MaybePositive, MaybeText, Refused, Shape
+from lambdamax.benchmarks.shape import MS, Format, MaybePositive, MaybeText, Shape, rows_of_lines
 
 _COMMON: Final = frozenset({"model", "gpu", "tp", "isl", "osl", "concurrency", "output_tok_s_total", "notes"})
 _TIMES: Final = (
@@ -122,13 +123,11 @@ def _is_table(value: Any) -> bool:
 
 
 def _table(value: Cells) -> list[Row]:
-    """Every line; Refused for the first that has not as many cells as the header."""
-    names, rows = value.lines[0], list[Row]()
-    for number, cells in zip(value.numbers[1:], value.lines[1:], strict=True):
-        if len(cells) != len(names):
-            raise Refused(f"line {number}", f"{len(cells)} cells", f"{len(names)} cells, as in the header")
-        rows.append({**_Line.model_validate(dict(zip(names, cells, strict=True))).row(), "place": f"line {number}"})
-    return rows
+    return rows_of_lines(value, _row)
+
+
+def _row(record: Mapping[str, str]) -> Row:
+    return _Line.model_validate(record).row()
 
 
 TABLE: Final = Format("measured-csv", _is_table, _table)

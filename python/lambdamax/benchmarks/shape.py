@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from lambdamax.benchmarks.content import Found
+from lambdamax.benchmarks.content import Cells, Found
 from lambdamax.benchmarks.measured import Row
 from lambdamax.exceptions import Fault
 
@@ -51,7 +52,7 @@ class Format:
     """A format that can be read: its `name`, whether a value `is_of` it, and the `rows` of a value.
 
     `groups` says that the values of a file belong to one operating point (a file of requests, one a line). `rows`
-    raises ValidationError, or Refused for what the types cannot say.
+    raises ValidationError, Refused for what the types cannot say, or SeveralRefused.
     """
 
     name: str
@@ -69,20 +70,68 @@ class Refused(Exception):  # noqa: N818
         self.key, self.value, self.allowed = key, value, allowed
 
 
-def faults_of(error: ValidationError | Refused, file: str, found: Found) -> Iterator[Fault]:
-    """Every fault of the value that could not be read."""
-    if isinstance(error, Refused):
-        yield Fault(file, _key(found, error.key), reprlib.repr(error.value), error.allowed)
-        return
-    for one in error.errors(include_url=False):
-        key = ".".join(map(str, one["loc"]))
-        missing = one["type"] == "missing"
-        allowed = "present" if missing else one["msg"].removeprefix(_SAID)
-        yield Fault(file, _key(found, key), "nothing" if missing else reprlib.repr(one["input"]), allowed)
+class SeveralRefused(Exception):  # noqa: N818
+    """Faults of several parts of one value: key, what was found and what is allowed, of each."""
+
+    def __init__(self, faults: tuple[tuple[str, str, str], ...]) -> None:
+        """Hold `faults`."""
+        super().__init__(f"{len(faults)} faults")
+        self.faults = faults
 
 
-def _key(found: Found, key: str) -> str:
-    return ": ".join(part for part in (found.place, key) if part)
+Unusable = (ValidationError, Refused, SeveralRefused)
+
+
+def gathered(parts: Iterable[tuple[str, Callable[[], Row]]]) -> list[Row]:
+    """The row of each part at its place; raises SeveralRefused with every fault of every part."""
+    rows, faults = list[Row](), list[tuple[str, str, str]]()
+    for place, made in parts:
+        try:
+            rows.append({**made(), "place": place})
+        except (ValidationError, Refused) as error:
+            faults += ((_joined(place, key), value, allowed) for key, value, allowed in _told(error))
+    if faults:
+        raise SeveralRefused(tuple(faults))
+    return rows
+
+
+def rows_of_lines(cells: Cells, made: Callable[[dict[Any, str]], Row], header_lines: int = 1) -> list[Row]:
+    """What is `made` of each line under the header, cells by name; where the header has several lines, by tuple.
+
+    Raises SeveralRefused with every fault of every line, one of them that it has not as many cells as the header.
+    """
+    above = cells.lines[:header_lines]
+    header: list[Any] = list(above[0]) if header_lines == 1 else list(zip(*above, strict=False))
+    lines = zip(cells.numbers[header_lines:], cells.lines[header_lines:], strict=True)
+    return gathered((f"line {number}", partial(_of_line, header, line, made)) for number, line in lines if any(line))
+
+
+def _of_line(header: list[Any], line: tuple[str, ...], made: Callable[[dict[Any, str]], Row]) -> Row:
+    if len(line) != len(header):
+        raise Refused("", f"{len(line)} cells", f"{len(header)} cells, as in the header")
+    return made(dict(zip(header, line, strict=True)))
+
+
+def faults_of(error: Exception, file: str, found: Found) -> Iterator[Fault]:
+    """Every fault of the value that could not be read, for one of the errors that `Unusable` lists."""
+    for key, value, allowed in _told(error):
+        yield Fault(file, _joined(found.place, key), value, allowed)
+
+
+def _told(error: Exception) -> Iterator[tuple[str, str, str]]:
+    if isinstance(error, SeveralRefused):
+        yield from error.faults
+    elif isinstance(error, Refused):
+        yield error.key, reprlib.repr(error.value), error.allowed
+    elif isinstance(error, ValidationError):
+        for one in error.errors(include_url=False):
+            missing = one["type"] == "missing"
+            allowed = "present" if missing else one["msg"].removeprefix(_SAID)
+            yield ".".join(map(str, one["loc"])), "nothing" if missing else reprlib.repr(one["input"]), allowed
+
+
+def _joined(place: str, key: str) -> str:
+    return ": ".join(part for part in (place, key) if part)
 
 
 def has(value: Any, *keys: str) -> bool:
