@@ -23,6 +23,7 @@ from lambdamax.benchmarks.shape import (
     Shape,
     gathered,
     has,
+    rows_of_lines,
 )
 
 _LENGTH: Final = re.compile(r"['\"]?(prompt_tokens|output_tokens)['\"]?\s*[=:]\s*(\d+)")
