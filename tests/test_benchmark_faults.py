@@ -79,6 +79,13 @@ def test_all_faults_of_all_files_are_told_at_once(tmp_path: Path) -> None:
         assert f"read_benchmarks: {part}" in said
 
 
+def test_a_file_that_is_not_there_is_told_with_the_reason(tmp_path: Path) -> None:
+    (line,) = faults(tmp_path / "none.json")
+    assert line.startswith(f"{tmp_path / 'none.json'}: file = ")
+    assert "No such file" in line
+    assert "Is a directory" in faults(tmp_path)[0]
+
+
 def test_a_unit_that_is_none_of_time_is_refused(tmp_path: Path) -> None:
     raw = loaded("aiperf_v0.13.0_profile_export_aiperf.json")
     raw["time_to_first_token"]["unit"] = "tokens"

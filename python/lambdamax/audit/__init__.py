@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lambdamax.audit.curves import rising
 from lambdamax.audit.finding import SEVERITIES, Finding
-from lambdamax.audit.physics import Bounds, Key, bounds_of, key_of, missing, prefill_s, prompt_floor, token_floor, work
+from lambdamax.audit.physics import Bounds, Key, bounds_of, keys_of, missing, prefill_s, prompt_floor, token_floor, work
 from lambdamax.audit.point import Point
 from lambdamax.audit.populations import enough_requests, in_flight, queued, running
 from lambdamax.audit.tokens import median_parts, parts_of_e2e, percentiles, plausible_unit, reply_length, token_rates
@@ -80,7 +80,7 @@ def audit(frame: pl.DataFrame, catalog: Catalog | None = None) -> Audit:
     """
     points = [Point(row) for row in frame.iter_rows(named=True)]
     known = catalog or load_catalog()
-    keys = [key_of(point, known) for point in points]
+    keys = keys_of(points, known)
     bounds = bounds_of([key for key in keys if key is not None], known)
     found = [list(_of(point, bounds.get(key) if key else None)) for point, key in zip(points, keys, strict=True)]
     for place, finding in rising(points):

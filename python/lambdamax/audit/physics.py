@@ -27,6 +27,8 @@ SIXTEEN_BITS: Final = frozenset({"bf16", "fp16", "bfloat16", "float16"})
 FOUR_BITS: Final = ("nvfp4", "mxfp4")
 # A name rounds, and its count takes in the embedding, which neither is read nor computed with: 7B are 6.5 to 7.6.
 SAID_SIZE: Final = 0.85
+# Larger degrees are counts of something else: the pool is then taken as that of one device.
+LARGEST_TP: Final = 1024
 _PEAKS: Final = ("mixer_flops", "mlp_flops", "expert_flops")
 
 
@@ -53,14 +55,19 @@ class Bounds:
 Key = tuple[str, str, str | None, int]
 
 
-def key_of(point: Point, catalog: Catalog) -> Key | None:
-    """The names that decide the bounds of `point`, None where the row or the catalogue lacks one."""
-    label = point.row["model"]
-    model, gpu = model_of(label, catalog) or size_of(label), gpu_of(point.row["gpu"], catalog)
+def keys_of(points: Iterable[Point], catalog: Catalog) -> list[Key | None]:
+    """The names that decide the bounds of each of `points`, None where it or the catalogue lacks one."""
+    rows = list(points)
+    models = {label: model_of(label, catalog) or size_of(label) for label in {point.row["model"] for point in rows}}
+    return [_key(point, models[point.row["model"]], catalog) for point in rows]
+
+
+def _key(point: Point, model: str | None, catalog: Catalog) -> Key | None:
+    gpu = gpu_of(point.row["gpu"], catalog)
     if model is None or gpu is None or point.devices is None:
         return None
     tp = point.get("tp")
-    whole = int(tp) if tp is not None and tp == int(tp) and tp <= 1024 else 1
+    whole = int(tp) if tp is not None and tp == int(tp) and tp <= LARGEST_TP else 1
     return model, gpu, weight_dtype_of(point.row["weight_dtype"], catalog), whole
 
 

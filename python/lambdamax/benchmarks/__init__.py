@@ -65,12 +65,19 @@ def _rows_of(path: Path, forced: Format | None, faults: list[Fault]) -> list[Row
         faults.append(error.fault)
         return []
     except CatalogError as error:
-        faults.append(Fault(str(path), "file", "", str(error).rpartition("allowed: ")[2]))
+        faults.append(_unopened(path, str(error)))
         return []
     rows = list[Row]()
     for format, values in groupby(_results(found), key=lambda one: forced or format_of(one.value)):
         rows += _read(path, format, list(values), faults)
     return rows
+
+
+def _unopened(path: Path, said: str) -> Fault:
+    """The fault that the error of a file which cannot be opened tells."""
+    found, _, allowed = said.removeprefix(f"{path}: ").partition(": allowed: ")
+    key, _, value = found.partition(" = ")
+    return Fault(str(path), key, value, allowed)
 
 
 def _results(found: Iterable[Found]) -> Iterator[Found]:
