@@ -104,13 +104,15 @@ def test_a_sound_row_raises_nothing() -> None:
         ({"e2e_p50_s": 0.6}, PARTS, "osl_tokens", "warning"),
         ({"requested_osl_tokens": 400.0}, "reply length", "requested_osl_tokens", "warning"),
         ({"ttft_p50_s": 0.2}, "percentiles rise", "ttft_p50_s", "error"),
-        ({"duration_s": 8.0}, WINDOW, "request_rate_rps", "warning"),
-        ({"load": "burst", "duration_s": 8.0}, WINDOW, "ttft_mean_s", "note"),
+        ({"duration_s": 8.0, "requests": 80.0}, WINDOW, "request_rate_rps", "warning"),
+        ({"load": "burst", "duration_s": 8.0, "requests": 80.0}, WINDOW, "ttft_mean_s", "note"),
         ({"load": "open", "request_rate_offered_rps": 15.0}, SERVED, "request_rate_offered_rps", "warning"),
         ({"load": "open", "request_rate_offered_rps": 8.0}, SERVED, "request_rate_offered_rps", "error"),
         ({"model": "llama-3.1-70b", "gpus": 2.0, "tp": 2.0}, FLOOR, "tpot_mean_s", "error"),
         ({"model": "llama-3.1-70b", "gpus": 2.0, "tp": 2.0, "speculative": True}, FLOOR, "tpot_mean_s", "note"),
         ({"tpot_mean_s": 10.0}, "unit", "tpot_mean_s", "error"),
+        ({"duration_s": 600.0}, "rate = requests / window", "request_rate_rps", "error"),
+        ({"duration_s": 500_000.0}, "unit", "duration_s", "error"),
         ({"in_flight": 0.021}, "unit", "e2e_mean_s", "error"),
     ],
 )
@@ -144,7 +146,8 @@ def test_a_prompt_faster_than_the_peak_came_from_the_cache() -> None:
 
 def test_more_prefill_than_the_peak_is_named_as_cached() -> None:
     change = {**LONG, "isl_tokens": 7_000.0, "ttft_mean_s": 0.4, "e2e_mean_s": 2.4, "ttft_p50_s": None}
-    one = only({**change, "request_rate_rps": 12.0, "output_tok_s": 2412.0, "ttft_p90_s": None, "ttft_p99_s": None})
+    fast = {"request_rate_rps": 12.0, "output_tok_s": 2412.0, "requests": 6000.0, "ttft_p90_s": None}
+    one = only({**change, **fast, "ttft_p99_s": None})
     assert (one["law"], one["column"], one["severity"]) == (PEAK, "isl_tokens", "error")
     assert "prefix cache" in one["verdict"]
 
@@ -256,6 +259,17 @@ def test_a_served_rate_below_the_offered_one_may_be_the_drain() -> None:
 def test_the_reply_length_shows_in_the_latencies() -> None:
     one = only({"osl_tokens": None, "requested_osl_tokens": 240.0, "input_tok_s": None, "output_tok_s": None})
     assert one["left"]["value"] == pytest.approx(201)
+
+
+def test_without_lengths_the_throughput_bounds_tpot() -> None:
+    """InferenceX rows state no rate and no real lengths; 2,000 tokens/s at 10 ms are 20 that decode."""
+    none = dict.fromkeys(["osl_tokens", "request_rate_rps", "in_flight", "input_tok_s", "total_tok_s", "duration_s"])
+    none |= dict.fromkeys(["requests", "requested_osl_tokens"])
+    assert audited(none).findings == ()
+    one = only(none | {"concurrency": 8.0})
+    assert (one["law"], one["column"], one["severity"]) == ("L_d = rate x (OSL - 1) x TPOT", "tpot_mean_s", "error")
+    slip = {name: 1e3 * SOUND[name] for name in SOUND if name.endswith("_s") and name[:4] in ("ttft", "tpot", "e2e_")}
+    assert [found.finding.law for found in audited(none | slip).findings] == ["unit"]
 
 
 # Curves

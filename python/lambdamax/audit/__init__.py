@@ -11,9 +11,9 @@ from lambdamax.audit.curves import rising
 from lambdamax.audit.finding import SEVERITIES, Finding
 from lambdamax.audit.physics import Bounds, Key, bounds_of, keys_of, missing, prefill_s, prompt_floor, token_floor, work
 from lambdamax.audit.point import Point
-from lambdamax.audit.populations import enough_requests, in_flight, queued, running
+from lambdamax.audit.populations import decoding, enough_requests, in_flight, queued, running
 from lambdamax.audit.tokens import median_parts, parts_of_e2e, percentiles, plausible_unit, reply_length, token_rates
-from lambdamax.audit.windows import long_enough, served
+from lambdamax.audit.windows import counted, long_enough, served
 from lambdamax.catalog import Catalog, load_catalog
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _Law = Callable[[Point], Iterator[Finding]]
 _LAWS: Final[tuple[_Law, ...]] = (
     in_flight,
+    decoding,
     enough_requests,
     running,
     token_rates,
@@ -31,6 +32,7 @@ _LAWS: Final[tuple[_Law, ...]] = (
     percentiles,
     plausible_unit,
     long_enough,
+    counted,
     served,
 )
 _BOUNDED: Final = (token_floor, work, prompt_floor)

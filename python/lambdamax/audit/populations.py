@@ -41,6 +41,23 @@ def in_flight(point: Point) -> Iterator[Finding]:
         yield from _against(point, left, Side("client limit", limit, "requests"), "concurrency")
 
 
+def decoding(point: Point) -> Iterator[Finding]:
+    """L_d is about output tokens/s x TPOT, whatever the lengths: no more of it than the client allows.
+
+    For rows whose E2E or rate is not known; the others are held against rate x E2E.
+    """
+    tokens, tpot, limit = point.get("output_tok_s"), point.tpot_s, point.get("concurrency")
+    known = point.rate_rps is not None and point.e2e_s is not None
+    if known or tokens is None or tpot is None or limit is None or point.row["speculative"]:
+        return
+    left, right = Side("output tokens/s x TPOT", tokens * tpot, "requests"), Side("client limit", limit, "requests")
+    if is_unit_slip(left.value, right.value):
+        yield unit_slip("tpot_mean_s", left, right)
+    elif left.value > right.value * (1 + MEANS_TOLERANCE):
+        verdict = "more must decode than the client keeps in flight: TPOT, the throughput or the limit is wrong"
+        yield Finding(_contradiction(point), "L_d = rate x (OSL - 1) x TPOT", "tpot_mean_s", left, right, verdict)
+
+
 def _against(point: Point, left: Side, right: Side, column: str) -> Iterator[Finding]:
     if is_unit_slip(left.value, right.value):
         yield unit_slip("e2e_mean_s", left, right)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
-from lambdamax.audit.point import Point
+from lambdamax.audit.point import MEANS_TOLERANCE, Point
 from lambdamax.audit.populations import SERVED_SHARE
 
 # Ramp and drain each last about one E2E; over five of them they take a fifth of the window.
@@ -27,6 +27,19 @@ def long_enough(point: Point) -> Iterator[Finding]:
         return
     verdict = "ramp and drain fill the run: the rate is below that of a steady state, and in flight is no mean"
     yield Finding("warning", "window longer than E2E", "request_rate_rps", left, right, verdict)
+
+
+def counted(point: Point) -> Iterator[Finding]:
+    """Requests served per second are requests over the length of the run."""
+    rate, requests, duration = point.get("request_rate_rps"), point.get("requests"), point.get("duration_s")
+    if rate is None or requests is None or duration is None:
+        return
+    left, right = Side("requests / window", requests / duration, "req/s"), Side("served", rate, "req/s")
+    if is_unit_slip(left.value, right.value):
+        yield unit_slip("duration_s", left, right)
+    elif abs(left.value / right.value - 1) > max(MEANS_TOLERANCE, point.rate_rounding):
+        verdict = "the rate, the number of requests or the length of the run is of another run, or one counts failures"
+        yield Finding("error", "rate = requests / window", "request_rate_rps", left, right, verdict)
 
 
 def served(point: Point) -> Iterator[Finding]:
