@@ -17,8 +17,8 @@ import lambdamax
 from lambdamax import cli
 from lambdamax.audit import Audit, audit
 from lambdamax.audit.finding import is_unit_slip
-from lambdamax.audit.labels import gpu_of, model_of, size_of, weight_dtype_of
 from lambdamax.benchmarks.formats import FORMATS
+from lambdamax.benchmarks.labels import gpu_of, model_of, size_of, weight_dtype_of
 from lambdamax.benchmarks.measured import measured_frame
 from lambdamax.catalog import load_catalog
 from lambdamax.facts import read_rows
@@ -437,9 +437,26 @@ def test_the_command_gives_json() -> None:
 def test_facts_of_the_command_let_the_device_be_checked() -> None:
     file = str(FILES / "vllm_bench_serve_v0.33.0.json")
     unknown, known = run(file), run(file, "--model", "llama-3.1-70b", "--gpu", "h100-sxm", "--tp", "1")
-    assert "device bounds not checked for 1 of them: no gpu (give --model, --gpu, --tp or --gpus)" not in known
-    assert "device bounds not checked for 1 of them" in unknown
+    assert "device bounds not checked" not in known
+    assert "device bounds not checked for 1 of them: no gpu" in unknown
+    assert unknown.count("--model, --gpu, --tp or --gpus") == 1
     assert "bandwidth floor" in known
+
+
+def test_a_name_that_the_catalogue_lacks_is_refused() -> None:
+    file = str(FILES / "vllm_bench_serve_v0.33.0.json")
+    result = CliRunner().invoke(cli.main, ["audit", file, "--model", "nonesuch", "--gpu", "abacus"])
+    assert result.exit_code == 1
+    assert "unknown model 'nonesuch'" in result.output
+    assert "unknown gpu 'abacus'" in result.output
+
+
+def test_a_config_of_one_s_own_bounds_a_row(tmp_path: Path) -> None:
+    shipped = Path(lambdamax.__file__).parent / "data" / "model_configs" / "llama-3.1-70b.json"
+    config = tmp_path / "mine" / "config.json"
+    config.parent.mkdir()
+    config.write_bytes(shipped.read_bytes())
+    assert only({"model": str(config), "gpus": 2.0, "tp": 2.0})["law"] == FLOOR
 
 
 def test_a_file_that_cannot_be_read_is_status_1(tmp_path: Path) -> None:

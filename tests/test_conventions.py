@@ -44,7 +44,7 @@ PYTHON_FLOORS = [
     *("benchmarks.sglang", "benchmarks.guidellm", "benchmarks.aiperf", "benchmarks.inference_perf"),
     *("benchmarks.llmperf", "benchmarks.inferencex", "benchmarks.scrape", "benchmarks.own_csv", "benchmarks.formats"),
     *("benchmarks", "audit.finding", "audit.point", "audit.populations", "audit.tokens", "audit.windows"),
-    *("audit.labels", "audit.physics", "audit.curves", "audit", "audit.printed", "auditing", "cli"),
+    *("benchmarks.labels", "audit.physics", "audit.curves", "audit", "audit.printed", "auditing", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")

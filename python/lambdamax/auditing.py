@@ -50,9 +50,12 @@ def audit(files: tuple[Path, ...], own: Path | None, as_json: bool, **facts: Any
     """
     from lambdamax.audit import audit as check
     from lambdamax.benchmarks import read_benchmarks
+    from lambdamax.benchmarks.labels import refuse_unknown
     from lambdamax.catalog import load_catalog
 
-    found = check(read_benchmarks(files, **facts), load_catalog(own))
+    catalog = load_catalog(own)
+    refuse_unknown(facts, catalog)
+    found = check(read_benchmarks(files, **facts), catalog)
     if as_json:
         print_json(found.as_json())
         return

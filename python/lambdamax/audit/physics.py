@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from lambdamax.audit.finding import Finding, Side, is_unit_slip, unit_slip
-from lambdamax.audit.labels import gpu_of, model_of, size_of, weight_dtype_of
 from lambdamax.audit.point import Point
+from lambdamax.benchmarks.labels import gpu_of, model_of, size_of, stated_size, weight_dtype_of
 from lambdamax.catalog import Catalog
 from lambdamax.engine import Floats, Replicas
 from lambdamax.replicas import NATIVE, Deployment, ReplicaRow
@@ -80,13 +80,14 @@ def missing(point: Point) -> tuple[str, ...]:
 def bounds_of(keys: Iterable[Key], catalog: Catalog) -> Mapping[Key, Bounds]:
     """The bounds of each of `keys` whose model the engine can size, or whose name states a size."""
     wanted = list(dict.fromkeys(keys))
-    named = {key: _of_size(key, catalog) for key in wanted if key[0] not in catalog.models}
+    sizes = {key: size for key in wanted if (size := stated_size(key[0])) is not None}
+    named = {key: _of_size(key, size, catalog) for key, size in sizes.items()}
     return named | _of_models([key for key in wanted if key not in named], catalog)
 
 
-def _of_size(key: Key, catalog: Catalog) -> Bounds:
+def _of_size(key: Key, billions: float, catalog: Catalog) -> Bounds:
     """A dense model of the size in its name, its formats as for one of the catalogue."""
-    size, device = SAID_SIZE * 1e9 * float(key[0].rstrip("B")), catalog.accelerator(key[1])
+    size, device = SAID_SIZE * 1e9 * billions, catalog.accelerator(key[1])
     formats = [catalog.weight_dtype(name) for name in (_alike(key[2]) if key[2] else ("bf16", *UNSAID))]
     able = [one for one in formats if one.unsupported_on(device) is None] or [catalog.weight_dtype("bf16")]
     read_s = size * min(one.bits for one in able) / 8 / device.memory_bandwidth_bytes_per_s

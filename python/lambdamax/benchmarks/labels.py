@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Final
 
@@ -17,6 +18,7 @@ _BESIDES: Final = re.compile(
     r"|w4a16|w8a16|w8a8|\d{4})(?=$|[-_.])"
 )
 _SIZE: Final = re.compile(r"(?<![\w.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
+_A_SIZE: Final = re.compile(r"\d{1,4}(?:\.\d{1,2})?B")
 _SPARSE: Final = re.compile(r"\d[xX]\d|[aA]\d{1,3}(?:\.\d)?[bB]|[mM]o[eE]")
 _BEFORE: Final = re.compile(r"^(?:meta-|nvidia-)")
 
@@ -32,23 +34,48 @@ def weight_dtype_of(label: str | None, catalog: Catalog) -> str | None:
 
 
 def model_of(label: str | None, catalog: Catalog) -> str | None:
-    """The catalogue model with the architecture that `label` names: a name, a hub id, or one of the same family name.
+    """The model that has the architecture of `label`: by name, hub id or path, else one of the same family name.
 
     A checkpoint in other formats has the same matrices: say the format by the weight label.
     """
     if not label:
         return None
     try:
-        return catalog.model(label).name
+        name = catalog.model(label).name
+        return name if name in catalog.models else label
     except CatalogError:
         alike = [name for name in catalog.models if _core(name) == _core(label)]
         return min(alike, key=len, default=None)
+
+
+def stated_size(name: str) -> float | None:
+    """Parameters in billions where `name` is what `size_of` gives, else None."""
+    return float(name[:-1]) if _A_SIZE.fullmatch(name) else None
 
 
 def size_of(label: str | None) -> str | None:
     """The size that a dense model's name states, such as `70B`; None for names that state active parameters too."""
     found = _SIZE.findall(label or "")
     return None if len(set(found)) != 1 or _SPARSE.search(label or "") else f"{found[0]}B"
+
+
+def refuse_unknown(facts: Mapping[str, str | None], catalog: Catalog) -> None:
+    """Raise CatalogError naming every model, gpu and weight_dtype of `facts` that nothing in the catalogue matches."""
+    lookups: tuple[tuple[str, Callable[[str], str | None], Callable[[str], object]], ...] = (
+        ("model", lambda name: model_of(name, catalog) or size_of(name), catalog.model),
+        ("gpu", lambda name: gpu_of(name, catalog), catalog.accelerator),
+        ("weight_dtype", lambda name: weight_dtype_of(name, catalog), catalog.weight_dtype),
+    )
+    said = []
+    for column, matched, named in lookups:
+        name = facts.get(column)
+        if name and matched(name) is None:
+            try:
+                named(name)
+            except CatalogError as error:
+                said.append(str(error))
+    if said:
+        raise CatalogError("\n".join(said))
 
 
 def _of(column: str, label: str | None, known: tuple[str, ...]) -> str | None:
