@@ -237,6 +237,14 @@ def test_a_throughput_of_decoding_alone_is_named() -> None:
     assert (one["law"], one["column"]) == (LITTLE, "output_tok_s")
 
 
+def test_a_mean_over_requests_that_overfills_the_client_is_suspected() -> None:
+    """Short replies that are slow weigh as much as long ones in the mean over requests, not in L."""
+    none = dict.fromkeys(["e2e_mean_s", "e2e_p50_s", "e2e_p99_s", "tpot_token_mean_s", "in_flight", "tpot_p50_s"])
+    one = only(none | {"tpot_mean_s": 0.014, "tpot_p99_s": None})
+    assert (one["law"], one["column"]) == (LITTLE, "tpot_mean_s")
+    assert "TPOT over requests" in one["verdict"]
+
+
 def test_a_rounded_rate_is_told_from_a_wrong_one() -> None:
     change = {"request_rate_rps": 0.02, "output_tok_s": 3.2, "input_tok_s": None, "total_tok_s": None}
     one = only({**change, "in_flight": None, "load": None, "duration_s": None, "requests": None})

@@ -88,7 +88,13 @@ def _above(point: Point, left: Side, right: Side) -> Finding:
     if decodes_alone:
         verdict = "the throughput is that of decoding alone: the time of prefill is left out of it"
         return Finding("warning", "L = rate x W", "output_tok_s", left, right, verdict)
-    verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
+    over_requests = point.get("tpot_token_mean_s") is None and point.get("e2e_mean_s") is None
+    if over_requests and point.get("tpot_mean_s") is not None:
+        verdict = (
+            "more in flight than the client allows: TPOT over requests, where short ones are slow, or the rate is off"
+        )
+    else:
+        verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
     return Finding(_contradiction(point), "L = rate x W", _suspect(point), left, right, verdict)
 
 
