@@ -91,7 +91,7 @@ def _above(point: Point, left: Side, right: Side) -> Finding:
     over_requests = point.get("tpot_token_mean_s") is None and point.get("e2e_mean_s") is None
     if over_requests and point.get("tpot_mean_s") is not None:
         verdict = (
-            "more in flight than the client allows: TPOT over requests, where short ones are slow, or the rate is off"
+            "more in flight than the client allows: TPOT over requests counts slow short ones, or the rate is off"
         )
     else:
         verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
