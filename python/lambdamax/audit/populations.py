@@ -90,9 +90,7 @@ def _above(point: Point, left: Side, right: Side) -> Finding:
         return Finding("warning", "L = rate x W", "output_tok_s", left, right, verdict)
     over_requests = point.get("tpot_token_mean_s") is None and point.get("e2e_mean_s") is None
     if over_requests and point.get("tpot_mean_s") is not None:
-        verdict = (
-            "more in flight than the client allows: TPOT over requests counts slow short ones, or the rate is off"
-        )
+        verdict = "more in flight than the client allows: TPOT over requests counts slow short ones, or the rate is off"
     else:
         verdict = "more in flight than the client allows: the rate, a latency or the limit is wrong"
     return Finding(_contradiction(point), "L = rate x W", _suspect(point), left, right, verdict)
