@@ -41,8 +41,13 @@ PYTHON_FLOORS = [
     *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "claim", "budget", "explain", "simulate", "demand", "curve", "fluid", "backlog", "ages", "spike"),
     *("finite_run", "played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices"),
-    *("divided", "plot", "drawn", "sized", "surges", "grouped", "further", "options", "frontier_options"),
-    *("sweep_command", "frontier_command", "decode_command", "cli"),
+    *("divided", "plot", "drawn", "sized", "surges", "grouped", "further", "terminal", "frontier_options"),
+    *("sweep_command", "frontier_command", "decode_command"),
+    *("benchmarks.measured", "benchmarks.content", "benchmarks.shape", "benchmarks.requests", "benchmarks.bench_serve"),
+    *("benchmarks.sglang", "benchmarks.guidellm", "benchmarks.aiperf", "benchmarks.inference_perf"),
+    *("benchmarks.llmperf", "benchmarks.inferencex", "benchmarks.scrape", "benchmarks.own_csv", "benchmarks.formats"),
+    *("benchmarks", "audit.finding", "audit.point", "audit.populations", "audit.tokens", "audit.windows"),
+    *("benchmarks.labels", "audit.physics", "audit.curves", "audit", "audit.printed", "auditing", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid", "frontier")

@@ -14,7 +14,7 @@ import pytest
 import lambdamax
 
 DATA = Path(lambdamax.__file__).parent / "data"
-COLUMN_DICTIONARY = "columns.csv"
+COLUMN_DICTIONARIES = {"columns.csv", "measured_columns.csv"}
 SOURCE_COLUMNS = ("source", "source_url")
 DATE_COLUMNS = ("date", "source_date")
 UNIT_ENDINGS = ("_bytes", "_mib", "_gb", "_per_s", "_per_direction", "_flops", "_ops", "_w", "_usd_per_hour")
@@ -23,7 +23,7 @@ COUNTS = {"scaleup_domain_size", "accelerators_per_instance", "pcie_gen", "minim
 DATE = re.compile(r"(>=)?\d{4}(-\d\d(-\d\d)?)?$")
 NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?$")
 
-TABLES = sorted(path for path in DATA.glob("*.csv") if path.name != COLUMN_DICTIONARY)
+TABLES = sorted(path for path in DATA.glob("*.csv") if path.name not in COLUMN_DICTIONARIES)
 PROFILES = sorted((DATA / "profiles").glob("*.toml"))
 
 

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from lambdamax.exceptions import (
+    BenchmarkError,
     CatalogError,
     Fault,
     FrameError,
@@ -23,6 +24,7 @@ from lambdamax.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from lambdamax.benchmarks import read_benchmarks as read_benchmarks
     from lambdamax.break_even import break_even as break_even
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from lambdamax.sweep import sweep as sweep
 
 __all__ = [
+    "BenchmarkError",
     "CatalogError",
     "Fault",
     "FrameError",
@@ -80,6 +83,7 @@ __all__ = [
     "load",
     "load_catalog",
     "pareto",
+    "read_benchmarks",
     "read_spec",
     "replicas_for",
     "robustness",
@@ -111,6 +115,7 @@ _HOMES: Final = {
     "load": "solving",
     "load_catalog": "catalog",
     "pareto": "frontier",
+    "read_benchmarks": "benchmarks",
     "read_spec": "spec",
     "replicas_for": "demand",
     "robustness": "robustness",

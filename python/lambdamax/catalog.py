@@ -20,7 +20,7 @@ from lambdamax.profiles import PROFILES, Profile, read_profile, shipped_profiles
 from lambdamax.replicas import NATIVE, Deployment, Formats, Parts, ReplicaRow, checked_degrees
 
 DEFAULT_PROFILE: Final = "default"
-COLUMN_DICTIONARY: Final = "columns.csv"
+COLUMN_DICTIONARIES: Final = frozenset({"columns.csv", "measured_columns.csv"})
 _Stamp = tuple[str, int, int]
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class Catalog:
     @cached_property
     def version(self) -> str:
         """The checksum of all facts, for manifests."""
-        files = sorted(path for path in DATA.rglob("*") if path.is_file() and path.name != COLUMN_DICTIONARY)
+        files = sorted(path for path in DATA.rglob("*") if path.is_file() and path.name not in COLUMN_DICTIONARIES)
         shipped = checksum(
             "\n".join(f"{path.relative_to(DATA).as_posix()} {checksum(path.read_bytes())}" for path in files).encode()
         )

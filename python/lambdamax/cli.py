@@ -6,66 +6,33 @@ Tables go to standard output, progress and messages to standard error. Exit stat
 
 from __future__ import annotations
 
-import errno
 import math
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
 from lambdamax import columns
+from lambdamax.auditing import audit
 from lambdamax.decode_command import decode
-from lambdamax.exceptions import LambdamaxError
 from lambdamax.frontier_command import frontier
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
-from lambdamax.options import CATALOG as _CATALOG
-from lambdamax.options import catalog_option as _catalog
-from lambdamax.options import json_option as _json
-from lambdamax.options import print_json as _print_json
-from lambdamax.options import stdout_console as _console
 from lambdamax.sweep_command import sweep
+from lambdamax.terminal import CATALOG, Commands, catalog_option, json_option, print_json
 
 if TYPE_CHECKING:
     from lambdamax.case import Question
     from lambdamax.explain import Explanation
     from lambdamax.listing import Listing
 
-_INTERRUPTED: Final = 130
 _NO_LENGTHS: Final = "give --isl and --osl, or --lengths"
 _NO_LENGTHS_NOR_TRACE: Final = f"{_NO_LENGTHS}, or a --trace that has them"
 _SHORT: Final = {"isl_tokens": "isl", "osl_tokens": "osl", "rate_rps": "rate"}
-
-
-class _Mistake(click.ClickException):
-    """The user's mistake, told on standard error without a traceback."""
-
-    exit_code = 1
-
-    def show(self, file: IO[Any] | None = None) -> None:
-        for line in self.message.splitlines():
-            click.echo(f"error: {line}", file=file, err=file is None)
-
-
-class _Commands(click.Group):
-    """A group whose commands end with the exit statuses of this program."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except LambdamaxError as error:
-            raise _Mistake(str(error)) from None
-        except OSError as error:
-            if error.errno == errno.EPIPE or error.filename is None:
-                raise
-            raise _Mistake(f"{error.filename}: {error.strerror}") from None
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(_INTERRUPTED)
 
 
 def _number(column: columns.Column) -> Callable[[click.Context, click.Parameter, str | None], float | None]:
@@ -134,7 +101,7 @@ _version: Final = click.option(
 )
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @_version
 def main() -> None:
     """Sizes LLM-serving fleets: how many requests per second a replica serves, what stops it, and what it costs."""
@@ -143,9 +110,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")
 
 
-main.add_command(sweep)
-main.add_command(frontier)
-main.add_command(decode)
+for command in (sweep, frontier, decode, audit):
+    main.add_command(command)
 
 
 @main.command(cls=ExplainCommand)
@@ -161,8 +127,8 @@ main.add_command(decode)
     help="The log of a vLLM server: the KV pool that it made, in place of the one computed.",
 )
 @further
-@_catalog
-@_json
+@catalog_option
+@json_option
 def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: Any) -> None:
     """Answer one point: what binds, what binds next, the whole chain.
 
@@ -182,7 +148,7 @@ def explain(startup_log: Path | None, own: Path | None, as_json: bool, **given: 
     found = answer(more.of_each(question), catalog=known)
     further_answers = answers(more, question, known) if more.anything else None
     if as_json:
-        _print_json(found.as_json() | (further_answers.as_json() if further_answers else {}))
+        print_json(found.as_json() | (further_answers.as_json() if further_answers else {}))
     else:
         _print_explained(found, further_answers)
 
@@ -192,7 +158,7 @@ def _print_explained(found: Explanation, more: Answers | None) -> None:
     from lambdamax.render import print_explanation, print_verdict
     from lambdamax.sized import print_budget
 
-    console = _console()
+    console = stdout_console()
     if more is not None:
         print_verdict(found, console)
         print_answers(more, found, console)
@@ -234,7 +200,7 @@ def _print_explained(found: Explanation, more: Answers | None) -> None:
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random numbers.")
 @click.option("--threads", type=click.IntRange(0), default=0, show_default="every core", help="Threads that simulate.")
-@_json
+@json_option
 def simulate(
     *,
     arrivals: str,
@@ -270,11 +236,11 @@ def simulate(
         threads=threads,
     )
     if as_json:
-        _print_json(found.as_json())
+        print_json(found.as_json())
         return
     from lambdamax.simulated import print_simulation
 
-    print_simulation(found, _console())
+    print_simulation(found, stdout_console())
 
 
 def _has_lengths(given: dict[str, Any]) -> bool:
@@ -323,15 +289,15 @@ def catalog() -> None:
 def _listed(kind: str, argument: str, help: str) -> None:
     @catalog.command(kind, help=help)
     @click.argument("name", required=False, metavar=argument)
-    @_catalog
-    @_json
+    @catalog_option
+    @json_option
     def command(name: str | None, own: Path | None, as_json: bool) -> None:
         from lambdamax import listing
         from lambdamax.catalog import load_catalog
 
         found = getattr(listing, kind)(load_catalog(own), name)
         if as_json:
-            _print_json(found.json)
+            print_json(found.json)
         else:
             _print_listing(found)
 
@@ -346,7 +312,7 @@ _listed("profiles", "[NAME or PATH]", "List the efficiency profiles, or show one
 def _print_listing(found: Listing) -> None:
     from lambdamax.render import print_lines, print_pairs, print_table
 
-    console = _console()
+    console = stdout_console()
     if found.headings:
         print_table(console, found.headings, found.rows, found.text)
     else:
@@ -361,7 +327,7 @@ def _print_listing(found: Listing) -> None:
 
 @catalog.command()
 @click.argument("source", metavar="PATH|HF_ID")
-@click.option("--catalog", "own", required=True, help="The directory to add to; made if absent.", **_CATALOG)
+@click.option("--catalog", "own", required=True, help="The directory to add to; made if absent.", **CATALOG)
 @click.option("--name", metavar="NAME", help="What to call it.  [default: as the directory or the hub calls it]")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit on the hub.  [default: its main branch]")
 @_billions("--published-params", "Parameters that its maker states, in billions.")
@@ -372,7 +338,7 @@ def _print_listing(found: Listing) -> None:
 )
 @click.option("--note", metavar="TEXT", default="", help="Anything that readers should know.")
 @click.option("--replace", is_flag=True, help="Take the place of an entry of that name.")
-@_json
+@json_option
 def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
     """Add a model to a catalogue of your own.
 
@@ -386,6 +352,6 @@ def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
     name = write(source, own, **stated)
     found = listing.models(load_catalog(own), name)
     if as_json:
-        _print_json(found.json)
+        print_json(found.json)
     else:
         _print_listing(found)

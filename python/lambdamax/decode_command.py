@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from lambdamax.frontier_options import names_option
-from lambdamax.options import catalog_option, json_option, print_json, stdout_console
+from lambdamax.terminal import catalog_option, json_option, print_json, stdout_console
 
 _SHOWN_BATCHES: Final = tuple(2.0**power for power in range(13))
 

@@ -59,3 +59,7 @@ class SimulationError(_FaultsError):
 
 class QuestionError(_FaultsError):
     """A question about one point cannot be answered as asked; `faults` holds every reason."""
+
+
+class BenchmarkError(_FaultsError):
+    """Files of benchmarks cannot be read, or lack what is asked of them; `faults` holds every reason."""

@@ -102,7 +102,8 @@ def read_bytes(path: Path, most: int = LARGEST_FILE_BYTES) -> bytes:
         with path.open("rb") as stream:
             content = stream.read(most + 1)
     except (OSError, ValueError) as error:
-        raise bad(path, "file", f"({error})", allowed) from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise bad(path, "file", f"({reason or error})", allowed) from error
     if len(content) > most:
         raise bad(path, "size", "larger", allowed)
     return content

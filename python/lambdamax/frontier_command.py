@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from lambdamax.frontier_options import names_option, ranked, refuse_beside_pareto
-from lambdamax.options import catalog_option, json_option, print_json, stdout_console
+from lambdamax.terminal import catalog_option, json_option, print_json, stdout_console
 
 if TYPE_CHECKING:
     import polars as pl

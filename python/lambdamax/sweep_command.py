@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lambdamax.frontier_options import ranked, refuse_beside_pareto
-from lambdamax.options import catalog_option, json_option, print_json, stdout_console
+from lambdamax.terminal import catalog_option, json_option, print_json, stdout_console
 
 if TYPE_CHECKING:
     from lambdamax.objectives import Goal
