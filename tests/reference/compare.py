@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping
 
 from reference.fields import Row, default
-from reference.solver import DEFAULT_UTILIZATION_CAP, RATE_COLUMNS, Answer, smallest
+from reference.operating import Answer
+from reference.solver import DEFAULT_UTILIZATION_CAP, RATE_COLUMNS, smallest
 
 TOLERANCE = 1e-9
 # How the solvers went about it, which is not an answer.
