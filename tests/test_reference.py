@@ -16,11 +16,14 @@ from reference.attended import pairs
 from reference.compare import TOLERANCE, differences, names_allowed
 from reference.empirical import TABLES
 from reference.examples import BLOCKS, POINT, REPLICA
+from reference.limits import QUANTITIES, limit_roots
+from reference.operating import Answer
 from reference.parallelism import parallelism
 from reference.points import Case, cases, curve_of, jumps
 from reference.points import loads as load_cases
 from reference.refusals import SPOILERS, invalid, unlinked
-from reference.solver import LIMITS, QUANTITIES, Answer, replica
+from reference.replica import replica
+from reference.solver import LIMITS
 from reference.step import Step
 from reference.traits import traits
 
@@ -222,7 +225,7 @@ def test_brute_force_finds_nothing_better(seed: int) -> None:
         best = number(solver.solve(case.row, case.blocks, case.point), "rate_at_compute_rps") / solvable.slots
         assert best * (1 - 1e-4) <= state.rate.max() <= best * (1 + 1e-12)
         bounds = {"kv_pool": solvable.pool_tokens, "seats": solvable.seats}
-        roots = solver.limit_roots(solvable, case.point)
+        roots = limit_roots(solvable, case.point)
         for name, bound in bounds.items():
             beyond = (QUANTITIES[name](state) >= bound) & (dense <= solvable.top.b)
             first = dense[np.argmax(beyond)] if beyond.any() else solvable.top.b
@@ -246,16 +249,18 @@ def test_the_chunks_sum_to_the_closed_form(kind: str) -> None:
         its = curve_of(case).step
         for u, x, b, budget in ((1500.0, 0.0, 10.0, 512.0), (8192.0, 1600.0, 3.5, 2048.0), (100.0, 16.0, 60.25, 512.0)):
             room = budget - b
-            closed = its.prompt(u, its.attention(x + u, x), b, room, float(math.ceil(u / room)))
-            assert closed == pytest.approx(chunk_by_chunk(its, u, x, b, room), rel=1e-11)
+            for h in (0.0, 70.5):
+                closed = its.prompt(u, its.attention(x + u, x), (b, h), room, float(math.ceil(u / room)))
+                assert closed == pytest.approx(chunk_by_chunk(its, u, x, (b, h), room), rel=1e-11)
 
 
-def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> float:
+def chunk_by_chunk(its: Step, u: float, x: float, there: tuple[float, float], room: float) -> float:
     """s(u, B) summed over the chunks one by one."""
+    b, h = there
     total, start, left = its.head_s_per_row, x, u
     while left > 0:
         c = min(room, left)
-        total += its.gemm(b + c, b) - its.gemm(b, b) + its.link_s_per_token * c
+        total += its.gemm(b + h + c, b) - its.gemm(b + h, b) + its.link_s_per_token * c
         seconds = sum(one.pair_s * pairs(one.span, start, start + c) for one in its.spans)
         total += seconds * (1 + its.half_tokens / (x + u))
         start, left = start + c, left - c
@@ -284,7 +289,7 @@ def test_one_request_alone_sees_the_unloaded_times() -> None:
     alone = its.step.decode(1.0, its.context_s)
     assert its.context_s == pytest.approx(327_680 / 4 * 1650 / (0.7 * 3.35e12), rel=1e-15)
     assert unloaded.tpot[0] == pytest.approx(alone, rel=1e-15)
-    first = its.step.decode(0.0, 0.0) + its.prompts_s(np.zeros(1), None)[0, 0]
+    first = its.step.decode(0.0, 0.0) + unloaded.prompts[0, 0]
     assert unloaded.ttft[0] == pytest.approx(first + 0.01 + 1500e-6, rel=1e-15)
 
 
@@ -297,20 +302,25 @@ def test_no_limit_reached_leaves_the_rate_at_compute() -> None:
 # ---- The affine closed form
 
 
-def affine_case(case: Case) -> Case:
-    """The case on an affine row, with a TPOT SLO that is reached half-way up the curve."""
+def affine_case(case: Case) -> Case | None:
+    """The case on an affine row, with a TPOT SLO that is reached on the way up the curve; None if that does not rise.
+
+    Prompts that differ wildly have a wake so heavy that fewer requests come where more decode.
+    """
     row, blocks = made_affine(case.row, case.blocks)
-    closed = affine(row, blocks, case.point)
-    return Case(
-        row, tuple(blocks), case.point | {"slo_tpot_s": closed.tpot_mean(closed.rate_at_compute() / 2)}, "affine"
-    )
+    point = case.point | {"arrival_cv": 1.0}
+    closed = affine(row, blocks, point)
+    if not closed.rises():
+        return None
+    return Case(row, tuple(blocks), point | {"slo_tpot_s": closed.tpot_mean(closed.b_cap / 4)}, "affine")
 
 
 AFFINE_CASES = [
-    affine_case(case)
-    for case in cases(300, 240, "compute")
+    closed
+    for case in cases(300, 400, "compute")
     + cases(301, 30, "compute", kind="dense", ratio=True)
     + cases(302, 30, "compute", kind="sliding", ratio=True)
+    if (closed := affine_case(case))
 ]
 AFFINE_ANSWERS = (
     "rate_at_compute_rps",
@@ -328,17 +338,19 @@ def closed_form_answers(case: Case, rate: float) -> Answer:
     slo = case.point["slo_tpot_s"]
     assert slo is not None
     rate /= form.slots
+    decoding = form.decoding(rate)
     return {
         "rate_at_compute_rps": form.slots * form.rate_at_compute(),
         "rate_at_tpot_rps": form.slots * form.rate_at_tpot(slo),
-        "tpot_token_mean_s": form.tpot_token(rate),
-        "tpot_mean_s": form.tpot_mean(rate),
-        "decoding": form.slots * form.decoding(rate),
+        "tpot_token_mean_s": form.tpot_token(decoding),
+        "tpot_mean_s": form.tpot_mean(decoding),
+        "decoding": form.slots * decoding,
         "prefill_share": rate * form.prompt_s,
     }
 
 
 def test_the_reference_has_the_affine_form() -> None:
+    assert len(AFFINE_CASES) >= 240
     for case in AFFINE_CASES:
         answer = solver.solve(case.row, case.blocks, case.point)
         got = {name: number(answer, name) for name in AFFINE_ANSWERS}
@@ -352,6 +364,16 @@ def test_the_engine_has_the_affine_form() -> None:
     answers = batch.solve(AFFINE_CASES)
     for case, got in zip(AFFINE_CASES, batch.rows(answers), strict=True):
         assert not differences(closed_form_answers(case, got["max_rate_rps"]), got, AFFINE_ANSWERS)
+
+
+def test_the_engine_finds_an_slo_at_the_foot_of_the_curve() -> None:
+    """End-to-end latency that is reached at a small part of the B of the curve's top, long before the ceiling."""
+    point = POINT | {"max_num_seqs": 4, "memory_bytes": 1e15, "utilization_cap": 1.0}
+    seated = number(solver.solve(REPLICA, BLOCKS, point | {"utilization_cap": 0.5}), "e2e_mean_s")
+    answer = solver.solve(REPLICA, BLOCKS, point := point | {"slo_e2e_s": seated})
+    (got,) = batch.rows(batch.solve([Case(REPLICA, tuple(BLOCKS), point, "foot")]))
+    assert answer["binding_limit"] == "e2e_slo"
+    assert got["rate_at_e2e_rps"] == pytest.approx(number(answer, "rate_at_e2e_rps"), rel=1e-9)
 
 
 def test_the_engine_agrees_on_capacity(solved: list[Solved]) -> None:
@@ -377,7 +399,7 @@ def capacity_differences(one: Solved, got: dict[str, float]) -> dict[str, tuple[
     return found if names in expected else found | {"names": (expected, names)}
 
 
-def beside(one: Solved) -> list[solver.Answer]:
+def beside(one: Solved) -> list[Answer]:
     return solver.beside(one.case.row, one.case.blocks, one.case.point, one.answer)
 
 

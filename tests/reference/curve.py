@@ -101,10 +101,9 @@ class Curve:
         """s for every node at every B, shape (len(b), nodes), cut in k chunks."""
         if self.constant_ttft_s is not None:
             return np.zeros((len(b), len(self.load.weight)))
-        column = b[:, None]
-        seconds: Values = self.step.prompt(
-            self.load.uncached, self.prefill_attention_s, column, self.room(column), k, self.company(b)[:, None]
-        )
+        there = (b[:, None], self.company(b)[:, None])
+        room = self.room(b)[:, None]
+        seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, there, room, k)
         return seconds
 
     def peers_s(self, smooth: Smooth) -> Values:

@@ -96,9 +96,7 @@ def gap(curve: Curve, state: State, found: Spread, percent: float) -> Values:
     load, weight, rho = curve.load, curve.load.weight, state.rho
     prompts = curve.others * state.rate * state.iteration  # that come in an iteration
     with_prefill = -np.expm1(-prompts * (state.held @ weight))
-    noise = np.maximum(
-        np.sqrt(found.decoding) * np.abs(found.decode_slope), LEAST_RELATIVE_SPREAD * state.decode
-    )
+    noise = np.maximum(np.sqrt(found.decoding) * np.abs(found.decode_slope), LEAST_RELATIVE_SPREAD * state.decode)
     share = np.where(with_prefill > 0, with_prefill, 1.0)
     mean = rho * state.iteration / share
     chunks = prompts * (state.prompts**2 / state.held @ weight) / (1 - rho**2)

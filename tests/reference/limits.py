@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from reference.curve import State, Values
+from reference.curve import Curve, State, Values
 from reference.fields import Row, default, given
 from reference.latency import e2e, first_token, ttft
 from reference.replica import Replica, rate_at, root_at_rate
 from reference.search import Quantity, Root, cut, smallest_root
-from reference.waiting import Ceiling, seat_wait, spread
+from reference.waiting import Ceiling, Wait, seat_wait, spread
 
 PHYSICAL = ("compute", "kv_pool", "seats")
 QUANTITIES: dict[str, Quantity] = {
@@ -66,24 +65,29 @@ def latency_root(solvable: Replica, full: Full, name: str, slo_s: float, percent
     """The smallest B below the ceiling at which a latency is its SLO; it has no end at the ceiling."""
     if full.root.at_start:
         return full.root
-    below = cut(solvable.curve, solvable.pieces, full.root)
-    excess = partial(over_slo, solvable, full.ceiling, name, slo_s, percent)
-    root = smallest_root(solvable.curve, below, excess, 1.0)
+    its = solvable.curve
+    below = cut(its, solvable.pieces, full.root)
+
+    def over_slo(state: State) -> Values:
+        wait = seat_wait(its, state, state.rate, full.ceiling)
+        with np.errstate(invalid="ignore"):
+            over = over_ttft if name == "ttft_slo" else over_e2e
+            return np.where(wait.endless, np.inf, over(its, state, wait, slo_s, percent))
+
+    root = smallest_root(its, below, over_slo, 1.0)
     return full.root if root is None else root
 
 
-def over_slo(
-    solvable: Replica, ceiling: Ceiling, name: str, slo_s: float, percent: float, state: State
-) -> Values:
-    """A latency over its SLO; for a percentile of TTFT, the share that is later than the SLO over the share allowed."""
-    wait = seat_wait(solvable.curve, state, state.rate, ceiling)
-    with np.errstate(invalid="ignore"):
-        if percent == 0:
-            seated = state.ttft if name == "ttft_slo" else state.e2e
-            ratio = (seated + wait.mean_s) / slo_s
-        elif name == "ttft_slo":
-            later = ttft(first_token(solvable.curve, state), wait).tail(np.full(len(state.b), slo_s))
-            ratio = later / (1 - percent / 100)
-        else:
-            ratio = e2e(solvable.curve, state, spread(solvable.curve, state), wait, percent) / slo_s
-    return np.where(wait.endless, np.inf, ratio)
+def over_ttft(its: Curve, state: State, wait: Wait, slo_s: float, percent: float) -> Values:
+    """TTFT over its SLO; for a percentile, the share that is later than the SLO over the share allowed."""
+    if percent == 0:
+        return (state.ttft + wait.mean_s) / slo_s
+    later = ttft(first_token(its, state), wait).tail(np.full(len(state.b), slo_s))
+    return later / (1 - percent / 100)
+
+
+def over_e2e(its: Curve, state: State, wait: Wait, slo_s: float, percent: float) -> Values:
+    """End-to-end latency over its SLO."""
+    if percent == 0:
+        return (state.e2e + wait.mean_s) / slo_s
+    return e2e(its, state, spread(its, state), wait, percent) / slo_s
