@@ -31,8 +31,11 @@ class Mixture:
         return total
 
     def percentile(self, percent: float) -> Floats:
-        """The t at which the tail is what the percentage leaves, or falls below it in a jump, by bisection."""
-        left = 1 - percent / 100
+        """The t at which the tail is what the percentage leaves, or falls below it in a jump."""
+        return self.quantile(1 - percent / 100)
+
+    def quantile(self, left: float) -> Floats:
+        """The smallest t at which the tail is no more than what is left, by bisection."""
         low = np.where(self.weight > 0, self.shift, np.inf).min(axis=1)
         width = np.maximum(self.mean, np.sqrt(self.variance)).max(axis=1) + LEAST_MEAN_S
         high = np.where(self.weight > 0, self.shift, -np.inf).max(axis=1) + width
