@@ -31,7 +31,8 @@ def ttft_ranges(
     assert not isinstance(solvable, str)
     decoding, rate = answer["decoding"], answer.get("rate_rps", answer.get("max_rate_rps"))
     wait_s = answer["seat_wait_s"]
-    assert isinstance(decoding, float) and isinstance(rate, float)
+    assert isinstance(decoding, float)
+    assert isinstance(rate, float)
     if not isinstance(wait_s, float):
         return {}
     state = solvable.curve.at(np.array([decoding / solvable.slots]))

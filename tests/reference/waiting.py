@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import expit, log_ndtr
 
 from reference.curve import Curve, State, Values
 from reference.workload import Workload
@@ -85,9 +85,10 @@ def seat_wait(curve: Curve, state: State, rate: Values, ceiling: Ceiling) -> Wai
         # f^2 E/(f^2 + 2 E V_k), which holds for infinite E too
         exponent = np.where(climb > 0, 1 / (1 / climb + 2 * of_kv / free**2), 0.0)
         width = np.sqrt(found.running + of_kv)
-        tail = np.exp(-exponent) / (np.sqrt(2 * np.pi) * width) / idle
-        below = ndtr((free - 0.5) / width)
-        probability = np.minimum(tail / (below + tail), -np.expm1(-state.running))
+        # in logarithms, for both may underflow
+        tail = -exponent - np.log(np.sqrt(2 * np.pi) * width * idle)
+        below = log_ndtr((free - 0.5) / width)
+        probability = np.minimum(expit(tail - below), -np.expm1(-state.running))
         length = (load.arrival_cv**2 + job_cv2(load, ceiling)) / 2 / (ceiling.rate - rate)
     probability = np.where(state.running > 0, probability, 0.0)
     return Wait(np.where(endless, 1.0, probability), np.where(endless, np.inf, length))
