@@ -262,14 +262,14 @@ def steer(random: Random, case: Case, aim: str) -> Case:
     state = curve_samples(case)
     place = int(random.integers(len(state.b)))
     stages = case.row["pp"] or 1
-    first, whole = latencies(case, state)
+    there = State(**{name: values[[place]] for name, values in vars(state).items()})
     settings: dict[str, Callable[[], Fields]] = {
         "compute": lambda: {},
         "kv_pool": lambda: {"memory_bytes": memory_for(case, stages * float(state.kv[place]))},
         "seats": lambda: {"max_num_seqs": max(2.0, round(stages * float(state.running[place])))},
         "tpot_slo": lambda: {"slo_tpot_s": float(state.tpot[place])},
-        "ttft_slo": lambda: {"slo_ttft_s": float(first[place])},
-        "e2e_slo": lambda: {"slo_e2e_s": float(whole[place])},
+        "ttft_slo": lambda: {"slo_ttft_s": float(latencies(case, there)[0][0])},
+        "e2e_slo": lambda: {"slo_e2e_s": float(latencies(case, there)[1][0])},
         "utilization": lambda: {"utilization_cap": random.uniform(0.5, 0.99)},
     }
     return replace(case, point=case.point | settings[aim](), aim=aim)
