@@ -319,11 +319,14 @@ def jumps(seed: int, count: int, kind: str | None = None) -> list[Case]:
         its_curve = curve_of(case)
         edges = its_curve.edges()
         edges = edges[edges > 1]  # at 1 the room begins to shrink; nothing jumps there
+        edges = edges[edges < curve_samples(case).b[-1] / 2]  # far below the ceiling, where nobody waits for a seat
         if not len(edges):
             continue
         edge = edges[random.integers(len(edges))] * np.array([1 - 1e-9, 1 + 1e-9])
         before, after = its_curve.at(edge).ttft
-        found.append(replace(case, point=case.point | {"slo_ttft_s": float((before + after) / 2)}, aim="ttft_jump"))
+        slo = float((before + after) / 2)
+        if its_curve.at(np.linspace(0.0, edge[0], 400)).ttft.max() < slo:
+            found.append(replace(case, point=case.point | {"slo_ttft_s": slo}, aim="ttft_jump"))
     return found
 
 
