@@ -24,9 +24,9 @@ WITH_WAIT = {"ttft_slo": "slo_ttft_s", "e2e_slo": "slo_e2e_s"}
 
 @dataclass(frozen=True)
 class Full:
-    """Where a slot is full: the smallest B with the rate of the smallest physical limit."""
+    """Where a slot is full: at the smallest physical limit."""
 
-    root: Root
+    root: Root  # the smallest B with the rate of that limit, which is another B where the curve is not monotone
     ceiling: Ceiling
 
 
@@ -56,9 +56,9 @@ def where_full(solvable: Replica, roots: dict[str, Root]) -> Full:
     name = min(PHYSICAL, key=lambda name: rates[name])
     if roots[name].at_start:
         return Full(roots[name], Ceiling(0.0, 0.0, name == "kv_pool"))
-    root = root_at_rate(solvable, rates[name], roots[name])
-    running = float(solvable.curve.at(np.array([root.b]), root.k[None, :]).running[0])
-    return Full(root, Ceiling(rates[name], running, name == "kv_pool"))
+    limit = roots[name]
+    running = float(solvable.curve.at(np.array([limit.b]), limit.k[None, :]).running[0])
+    return Full(root_at_rate(solvable, rates[name], limit), Ceiling(rates[name], running, name == "kv_pool"))
 
 
 def latency_root(solvable: Replica, full: Full, name: str, slo_s: float, percent: float) -> Root:
