@@ -13,8 +13,8 @@ from reference.architectures import Fields, block, grouped
 from reference.attended import attended, mean_attended, pairs, positions
 from reference.examples import BLOCKS, POINT, REPLICA
 from reference.links import communication
+from reference.operating import Answer
 from reference.shard import shard
-from reference.solver import Answer
 from reference.spans import CHUNKED, FULL, SLIDING, Span
 from reference.step import step
 from reference.workload import Floats, workload
@@ -220,7 +220,16 @@ def test_an_even_load_does_not_see_expert_parallelism() -> None:
     assert_same(answers(layers, SPREAD, **cut, ep=8), answers(layers, SPREAD, **cut, ep=1))
 
 
-PER_REPLICA = ("in_flight", "running", "decoding", "kv_in_flight_tokens", "kv_pool_tokens", "output_tok_s", "gpus")
+PER_REPLICA = (
+    "in_flight",
+    "running",
+    "decoding",
+    "waiting",
+    "kv_in_flight_tokens",
+    "kv_pool_tokens",
+    "output_tok_s",
+    "gpus",
+)
 
 
 def test_dense_ranks_are_replicas() -> None:

@@ -23,7 +23,7 @@ from lambdamax.decode_command import decode
 from lambdamax.frontier_command import frontier
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
 from lambdamax.sweep_command import sweep
-from lambdamax.terminal import CATALOG, Commands, catalog_option, json_option, print_json
+from lambdamax.terminal import CATALOG, Commands, catalog_option, json_option, print_json, stdout_console
 
 if TYPE_CHECKING:
     from lambdamax.case import Question

@@ -6,11 +6,20 @@ import math
 from collections.abc import Iterable, Mapping
 
 from reference.fields import Row, default
-from reference.solver import DEFAULT_UTILIZATION_CAP, RATE_COLUMNS, Answer, smallest
+from reference.flats import ttft_ranges
+from reference.operating import Answer
+from reference.points import Case
+from reference.solver import DEFAULT_UTILIZATION_CAP, RATE_COLUMNS, smallest
 
 TOLERANCE = 1e-9
 # How the solvers went about it, which is not an answer.
 OF_THE_SOLVER = frozenset({"iterations", "residual"})
+
+
+# Where the exponential of a seat wait underflows: nobody waits, and what is left of it tells nothing.
+NO_WAIT_S = 1e-290
+# Those who wait are the rest of those in flight, in the engine a small difference of large numbers.
+ROUNDING = 1e-14
 
 
 def differences(expected: Answer, got: Mapping[str, float], names: Iterable[str]) -> dict[str, tuple[float, float]]:
@@ -20,6 +29,23 @@ def differences(expected: Answer, got: Mapping[str, float], names: Iterable[str]
         ours, theirs = number(expected.get(name)), float(got[name])
         if name not in OF_THE_SOLVER and not close(ours, theirs):
             found[name] = (ours, theirs)
+    return found
+
+
+def judged(
+    case: Case, expected: Answer, got: Mapping[str, float], names: Iterable[str]
+) -> dict[str, tuple[float, float]]:
+    """`differences` without those that double precision makes."""
+    found = differences(expected, got, names)
+    if "seat_wait_s" in found and max(found["seat_wait_s"]) < NO_WAIT_S:
+        del found["seat_wait_s"]
+    if "waiting" in found and abs(found["waiting"][0] - found["waiting"][1]) < ROUNDING * got["in_flight"]:
+        del found["waiting"]
+    flat = [name for name in found if name.startswith("ttft_p")]
+    ranges = ttft_ranges(case.row, case.blocks, case.point, expected, flat) if flat else {}
+    for name, (low, high) in ranges.items():
+        if low * (1 - TOLERANCE) <= got[name] <= high * (1 + TOLERANCE):
+            del found[name]
     return found
 
 

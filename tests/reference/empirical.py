@@ -41,6 +41,16 @@ class Table:
         return self.mean(self.output)
 
     @property
+    def prompt_cv(self) -> float:
+        """Coefficient of variation of the prompt."""
+        return float(np.sqrt(self.mean((self.prompt - self.mean_prompt) ** 2))) / self.mean_prompt
+
+    @property
+    def output_cv(self) -> float:
+        """Coefficient of variation of the output."""
+        return float(np.sqrt(self.mean((self.output - self.mean_output) ** 2))) / self.mean_output
+
+    @property
     def context(self) -> float:
         """c-bar, mean context of a decoding sequence."""
         steps = self.output - 1

@@ -17,12 +17,16 @@ from reference.architectures import KINDS, Fields, Random, decoder
 from reference.curve import Curve, State, curve
 from reference.empirical import TABLES, table
 from reference.examples import NO_MEMORY_MODEL
+from reference.latency import e2e, first_token, ttft
 from reference.parallelism import parallelism_is_valid
 from reference.shard import shard
 from reference.step import step
-from reference.workload import workload
+from reference.waiting import no_wait, spread
+from reference.workload import Floats, workload
 
 HUGE = 1e18
+ARRIVAL_CVS = (1.0, 1.0, 1.0, 1.0, 0.0, 0.5, 2.0, 4.0, 13.0)
+PERCENTILES = (0.0, 50.0, 90.0, 95.0, 99.0)
 
 
 @dataclass(frozen=True)
@@ -189,11 +193,24 @@ def optional(random: Random, chance: float, value: float) -> float | None:
     return None if random.random() < chance else float(value)
 
 
+def arrivals(random: Random, *, symmetric: bool) -> Fields:
+    """How arrivals cluster, and which latencies the SLOs mean; now and then as they are by default.
+
+    Half of an even number of symmetric prompt nodes lies on each side of their median, where the tail of TTFT is flat
+    at a half: whether it is past an SLO there is a matter of rounding, so such points have another percentile.
+    """
+    arrival_cv = optional(random, 0.2, ARRIVAL_CVS[random.integers(len(ARRIVAL_CVS))])
+    percent = optional(random, 0.1, PERCENTILES[random.integers(len(PERCENTILES))])
+    return {"arrival_cv": arrival_cv, "slo_percentile": 60.0 if symmetric and percent == 50 else percent}
+
+
 def unsteered(random: Random, kind: str, *, ratio: bool, peaked: bool, empirical: bool = False) -> Case:
     """A point with nothing steered and no SLOs: limits where they fall."""
+    (apart,) = random.spawn(1)  # leaves the stream of all else as it was
     of_request = lengths(random, peaked=peaked)
     of_request = empirical_lengths(random, of_request) if empirical else of_request
-    point = of_request | scheduler(random, peaked=peaked)
+    symmetric = of_request.get("isl_cv") is not None
+    point = of_request | scheduler(random, peaked=peaked) | arrivals(apart, symmetric=symmetric)
     row, blocks = replica(random, kind, point, ratio=ratio)
     return Case(row, blocks, point, "free")
 
@@ -202,7 +219,8 @@ def with_slos(random: Random, case: Case) -> Case:
     """The same point with SLOs scattered over all that its curve spans, and a little beyond."""
     state = curve_samples(case)
     slos: Fields = {}
-    for name, values in (("tpot", state.tpot), ("ttft", state.ttft), ("e2e", state.e2e)):
+    first, whole = latencies(case, state)
+    for name, values in (("tpot", state.tpot), ("ttft", first), ("e2e", whole)):
         floor, ceiling = 0.8 * float(values.min()), 1.2 * float(values.max())
         slos[f"slo_{name}_s"] = optional(random, 0.4, log_uniform(random, floor, max(ceiling, floor * 1.01)))
     return replace(case, point=case.point | slos)
@@ -228,19 +246,30 @@ def curve_samples(case: Case, count: int = 60) -> State:
     return State(**{name: values[:best] for name, values in vars(state).items()})
 
 
+def latencies(case: Case, state: State) -> tuple[Floats, Floats]:
+    """TTFT and end-to-end latency of seated requests in the case's percentile, or in the mean."""
+    percent, its = case.point["slo_percentile"] or 0.0, curve_of(case)
+    if percent == 0:
+        return state.ttft, state.e2e
+    seated = no_wait(state)
+    first = ttft(first_token(its, state), seated).percentile(percent)
+    return first, e2e(its, state, spread(its, state), seated, percent)
+
+
 def steer(random: Random, case: Case, aim: str) -> Case:
     """Set one limit to its quantity at a random place on the rising curve, the others out of reach."""
     case = loose(case)
     state = curve_samples(case)
     place = int(random.integers(len(state.b)))
     stages = case.row["pp"] or 1
+    there = State(**{name: values[[place]] for name, values in vars(state).items()})
     settings: dict[str, Callable[[], Fields]] = {
         "compute": lambda: {},
         "kv_pool": lambda: {"memory_bytes": memory_for(case, stages * float(state.kv[place]))},
         "seats": lambda: {"max_num_seqs": max(2.0, round(stages * float(state.running[place])))},
         "tpot_slo": lambda: {"slo_tpot_s": float(state.tpot[place])},
-        "ttft_slo": lambda: {"slo_ttft_s": float(state.ttft[place])},
-        "e2e_slo": lambda: {"slo_e2e_s": float(state.e2e[place])},
+        "ttft_slo": lambda: {"slo_ttft_s": float(latencies(case, there)[0][0])},
+        "e2e_slo": lambda: {"slo_e2e_s": float(latencies(case, there)[1][0])},
         "utilization": lambda: {"utilization_cap": random.uniform(0.5, 0.99)},
     }
     return replace(case, point=case.point | settings[aim](), aim=aim)
@@ -286,14 +315,18 @@ def jumps(seed: int, count: int, kind: str | None = None) -> list[Case]:
     found: list[Case] = []
     while len(found) < count:
         case = loose(unsteered(random, picked(random, kind), ratio=False, peaked=random.random() < 0.3))
+        case = replace(case, point=case.point | {"slo_percentile": 0.0})
         its_curve = curve_of(case)
         edges = its_curve.edges()
         edges = edges[edges > 1]  # at 1 the room begins to shrink; nothing jumps there
+        edges = edges[edges < curve_samples(case).b[-1] / 2]  # far below the ceiling, where nobody waits for a seat
         if not len(edges):
             continue
         edge = edges[random.integers(len(edges))] * np.array([1 - 1e-9, 1 + 1e-9])
         before, after = its_curve.at(edge).ttft
-        found.append(replace(case, point=case.point | {"slo_ttft_s": float((before + after) / 2)}, aim="ttft_jump"))
+        slo = float((before + after) / 2)
+        if its_curve.at(np.linspace(0.0, edge[0], 400)).ttft.max() < slo:
+            found.append(replace(case, point=case.point | {"slo_ttft_s": slo}, aim="ttft_jump"))
     return found
 
 

@@ -68,7 +68,12 @@ def cut(curve: Curve, parts: Pieces, end: Root) -> Pieces:
 
 def joined(state: State, count: int, more: State, row: int) -> State:
     """The first `count` rows of one state, then one row of another."""
-    return State(**{name: np.append(values[:count], vars(more)[name][row]) for name, values in vars(state).items()})
+    return State(
+        **{
+            name: np.concatenate([values[:count], vars(more)[name][row : row + 1]])
+            for name, values in vars(state).items()
+        }
+    )
 
 
 def top(curve: Curve, parts: Pieces) -> Root:

@@ -63,11 +63,15 @@ class Step:
         per_sequence = (self.sequence_s + self.link_s_per_token) * b
         return self.fixed_s + per_sequence + self.gemm(b, b) + attention_s
 
-    def prompt(self, u: Number, attention_s: Number, b: Number, chunk: Number, k: Number) -> Number:
-        """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention."""
-        last = u - (k - 1) * chunk
-        alone = self.gemm(b, b)
-        gemms = (k - 1) * (self.gemm(b + chunk, b) - alone) + (self.gemm(b + last, b) - alone)
+    def prompt(self, u: Number, attention_s: Number, there: tuple[Number, Number], chunk: Number, k: Number) -> Number:
+        """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention.
+
+        `there`: B, and h, the prompt tokens of others that each chunk finds before it.
+        """
+        b, company = there
+        last, before = u - (k - 1) * chunk, b + company
+        without = self.gemm(before, b)
+        gemms = (k - 1) * (self.gemm(before + chunk, b) - without) + (self.gemm(before + last, b) - without)
         return gemms + self.head_s_per_row + self.link_s_per_token * u + attention_s
 
     def attention(self, prompt: Number, cached: Number) -> Number:

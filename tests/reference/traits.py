@@ -12,7 +12,14 @@ from reference.workload import workload
 
 def traits(case: Case) -> set[str]:
     """Every name that applies."""
-    groups = (of_layers(case.blocks), of_attention(case), of_devices(case), of_formats(case.row), of_windows(case))
+    groups = (
+        of_layers(case.blocks),
+        of_attention(case),
+        of_devices(case),
+        of_formats(case.row),
+        of_windows(case),
+        of_latencies(case.point),
+    )
     return {name for found in groups for name, applies in found.items() if applies}
 
 
@@ -110,3 +117,10 @@ def of_windows(case: Case) -> dict[str, bool]:
         "window and spread outputs": bool(windows) and has(point, "osl_cv"),
         "window and fixed lengths": bool(windows) and not has(point, "isl_cv") and not has(point, "osl_cv"),
     }
+
+
+def of_latencies(point: Fields) -> dict[str, bool]:
+    """How arrivals cluster, and which TTFT and end-to-end latency the SLOs mean."""
+    cv, percent = default(point, "arrival_cv", 1.0), default(point, "slo_percentile", 0.0)
+    clusters = {f"arrivals {value:g}": cv == value for value in (0.0, 0.5, 1.0, 2.0, 4.0, 13.0)}
+    return clusters | {f"percentile {value:g}": percent == value for value in (0.0, 50.0, 60.0, 90.0, 95.0, 99.0)}

@@ -23,6 +23,8 @@ class Workload:
     mean_prompt: float
     mean_output: float
     prompt_cv: float
+    output_cv: float
+    arrival_cv: float  # of the gaps between arrivals
     d1: float  # E[o] - 1
     context: float  # mean context of a decoding sequence, length-biased
     own_context: float  # mean context of a request over its own decode
@@ -69,7 +71,9 @@ def workload(row: Row, point: Row) -> Workload:
     return Workload(
         mean_prompt=prompt,
         mean_output=output,
-        prompt_cv=default(point, "isl_cv", 0.0),
+        prompt_cv=law.prompt_cv if law else default(point, "isl_cv", 0.0),
+        output_cv=law.output_cv if law else default(point, "osl_cv", 0.0),
+        arrival_cv=default(point, "arrival_cv", 1.0),
         d1=output - 1,
         context=law.context if law else prompt + (square - output) / (2 * (output - 1)),
         own_context=prompt + output / 2,
