@@ -13,7 +13,7 @@ from reference import batch, loads, search, solver
 from reference.affine import affine, made_affine
 from reference.architectures import KINDS
 from reference.attended import pairs
-from reference.compare import TOLERANCE, differences, judged, names_allowed
+from reference.compare import differences, judged, names_allowed
 from reference.empirical import TABLES, every_prompt
 from reference.examples import BLOCKS, POINT, REPLICA
 from reference.fields import Row, default
