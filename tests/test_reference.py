@@ -235,7 +235,7 @@ def test_the_chunks_sum_to_the_closed_form(kind: str) -> None:
 
 def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> float:
     """s(u, B) summed over the chunks one by one."""
-    total, start, left = its.head_s_per_row, x, u
+    total, start, left = its.head_s_per_row + its.prefill_overhead_s * own_iterations(u / room), x, u
     while left > 0:
         c = min(room, left)
         total += its.gemm(b + c, b) - its.gemm(b, b) + its.link_s_per_token * c
@@ -243,6 +243,11 @@ def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> floa
         total += seconds * (1 + its.half_tokens / (x + u))
         start, left = start + c, left - c
     return total
+
+
+def own_iterations(filled: float) -> float:
+    """What a prompt that is alone pays for: one iteration if it is short, as many as it fills if it is long."""
+    return filled + 1 / (1 + filled)
 
 
 def test_the_slope_is_the_derivative() -> None:

@@ -95,7 +95,8 @@ class Curve:
             return np.zeros((len(b), len(self.load.weight)))
         k = self.chunks(b, k)
         column = b[:, None]
-        seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, column, self.room(column), k)
+        riders, room = self.others * column / self.load.d1, self.room(column)
+        seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, column, room, k, riders)
         return seconds
 
     def at(self, b: Values, k: Values | None = None) -> State:

@@ -45,6 +45,7 @@ class Step:
     link_s_per_token: float  # r
     spans: tuple[SpanTimes, ...]
     half_tokens: float  # c_1/2
+    prefill_overhead_s: float  # psi: of an iteration with prompt tokens in it
     own: float  # 1 if a request sees itself in its step (light load), 0 for a ratio profile
 
     def weights(self, tokens: Number) -> Number:
@@ -63,12 +64,18 @@ class Step:
         per_sequence = (self.sequence_s + self.link_s_per_token) * b
         return self.fixed_s + per_sequence + self.gemm(b, b) + attention_s
 
-    def prompt(self, u: Number, attention_s: Number, b: Number, chunk: Number, k: Number) -> Number:
-        """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention."""
+    def prompt(self, u: Number, attention_s: Number, b: Number, chunk: Number, k: Number, riders: Number = 0.0) -> Number:
+        """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention.
+
+        So many `riders` share what it leaves of an iteration.
+        """
         last = u - (k - 1) * chunk
         alone = self.gemm(b, b)
         gemms = (k - 1) * (self.gemm(b + chunk, b) - alone) + (self.gemm(b + last, b) - alone)
-        return gemms + self.head_s_per_row + self.link_s_per_token * u + attention_s
+        filled = u / chunk
+        apart = 1 / (1 + riders)
+        overhead = self.prefill_overhead_s * (filled + apart**2 / (apart + filled))
+        return gemms + overhead + self.head_s_per_row + self.link_s_per_token * u + attention_s
 
     def attention(self, prompt: Number, cached: Number) -> Number:
         """A: prefill attention, whose efficiency depends on the whole prompt's length."""
@@ -101,15 +108,20 @@ def full_step(row: Row, blocks: Blocks, part: Shard) -> Step:
         link_s_per_token=said.s_per_token,
         spans=tuple(span_times(row, part, span) for span in part.spans),
         half_tokens=field(row, "prefill_attention_half_tokens"),
+        prefill_overhead_s=cut.pace * layers(blocks) * default(row, "prefill_layer_overhead_s", 0.0),
         own=1.0,
     )
+
+
+def layers(blocks: Blocks) -> float:
+    """L."""
+    return sum(field(block, "count") for block in blocks)
 
 
 def floors_s(row: Row, blocks: Blocks) -> float:
     """What the layers take at least; those with latent attention take more."""
     latent = sum(field(block, "count") for block in blocks if default(block, "latent_elements", 0.0) > 0)
-    layers = sum(field(block, "count") for block in blocks)
-    return layers * field(row, "layer_floor_s") + latent * default(row, "latent_layer_floor_s", 0.0)
+    return layers(blocks) * field(row, "layer_floor_s") + latent * default(row, "latent_layer_floor_s", 0.0)
 
 
 def multiply_s(row: Row, part: Shard, imbalance: float) -> float:
@@ -143,5 +155,6 @@ def ratio_step(row: Row, part: Shard) -> Step:
         link_s_per_token=0.0,
         spans=tuple(SpanTimes(span, per_byte * part.cut.pace * span.read_bytes, 0.0) for span in part.spans),
         half_tokens=0.0,
+        prefill_overhead_s=0.0,
         own=0.0,
     )

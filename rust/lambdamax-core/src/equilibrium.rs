@@ -159,7 +159,9 @@ impl Curve {
         let decoding = D::variable(decoding);
         let seen = decoding.scale(self.others).offset(self.sees_itself);
         let room = D::constant(self.budget) - taken(decoding);
-        let steps = Steps { costs: &self.costs, routed: self.routed };
+        let riders = decoding.scale(self.others) / D::constant(w.decode_tokens);
+        let apart = D::splat(1.0) / riders.offset(Lanes::splat(1.0));
+        let steps = Steps { costs: &self.costs, routed: self.routed, apart };
         let (work, gemms) = PrefillWork::new(&steps, &attention.prompts, w.longest, room, decoding, seen);
         let step = gemms.step + self.costs.decode_rest(D::constant, decoding, attention.decode);
         let own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, attention.decode);
@@ -205,6 +207,7 @@ impl StepCosts<Lanes> {
             exponent: lanes_of(replicas, |r| r.costs.exponent),
             inverse_exponent: lanes_of(replicas, |r| r.costs.inverse_exponent),
             prefill_half_tokens: lanes_of(replicas, |r| r.costs.prefill_half_tokens),
+            prefill_overhead: lanes_of(replicas, |r| r.costs.prefill_overhead),
         }
     }
 }
