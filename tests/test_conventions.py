@@ -31,15 +31,40 @@ TREES = {name: ast.parse(FILES[name].read_text(encoding="utf-8")) for name in MO
 # From the ground up; a module imports only those before it.
 PYTHON_FLOORS = [
     *("exceptions", "columns", "units", "facts", "architecture", "accelerators", "dtypes", "engines", "prices"),
-    *("profiles", "hub.fields", "hub.family", "hub.dense_families", "hub.expert_families", "hub.hybrid_families"),
+    *(
+        "profiles",
+        "fitted",
+        "hub.fields",
+        "hub.family",
+        "hub.dense_families",
+        "hub.expert_families",
+        "hub.hybrid_families",
+    ),
     *("hub.families", "hub.layers", "hub.feedforward", "hub.mixers", "hub.blocks", "hub.unlike", "hub.extras"),
     *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
     *("models", "replicas", "parallelism", "tables", "schemas", "overlay"),
-    *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
+    *(
+        "catalog",
+        "hubclient",
+        "adding",
+        "names",
+        "axes",
+        "spec",
+        "frames",
+        "engine",
+        "series",
+        "bands",
+        "solving",
+        "grid",
+    ),
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
     *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
-    *("plot", "drawn", "sized", "surges", "grouped", "further", "cli"),
+    *("calibration", "calibration.published", "calibration.measured", "calibration.rows", "calibration.predicted"),
+    *("calibration.possible", "calibration.matched", "calibration.freedom", "calibration.fitting"),
+    *("calibration.held_out", "calibration.families", "calibration.shipping", "calibration.errors"),
+    *("calibration.validating", "calibration.profile_file", "calibration.calibrating", "calibration.shown"),
+    *("plot", "drawn", "sized", "surges", "grouped", "further", "measuring", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -235,7 +235,7 @@ def test_the_chunks_sum_to_the_closed_form(kind: str) -> None:
 
 def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> float:
     """s(u, B) summed over the chunks one by one."""
-    total, start, left = its.head_s_per_row + its.prefill_overhead_s * own_iterations(u / room), x, u
+    total, start, left = its.head_s_per_row, x, u
     while left > 0:
         c = min(room, left)
         total += its.gemm(b + c, b) - its.gemm(b, b) + its.link_s_per_token * c
@@ -245,9 +245,11 @@ def chunk_by_chunk(its: Step, u: float, x: float, b: float, room: float) -> floa
     return total
 
 
-def own_iterations(filled: float) -> float:
-    """What a prompt that is alone pays for: one iteration if it is short, as many as it fills if it is long."""
-    return filled + 1 / (1 + filled)
+def test_a_prompt_pays_for_one_iteration_or_those_it_fills_and_less_among_others() -> None:
+    its = replace(curve_of(Case(REPLICA, tuple(BLOCKS), POINT, "free")).step, prefill_overhead_s=1.0)
+    assert its.prompt_overhead(1.0, 1e6, 0.0) == pytest.approx(1.0, abs=1e-5)
+    assert its.prompt_overhead(1.0, 1e6, 4.0) == pytest.approx(0.2, abs=1e-5)
+    assert its.prompt_overhead(5e6, 1e3, 0.0) == pytest.approx(5e3, rel=1e-6)
 
 
 def test_the_slope_is_the_derivative() -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from lambdamax.catalog import Catalog, load_catalog
+from lambdamax.catalog import AUTO_PROFILE, Catalog, load_catalog
 from lambdamax.columns import Column, inputs, of_groups
 from lambdamax.engine import Answer, Control, OneReplica, Simulated, Trace
 from lambdamax.exceptions import CatalogError, Fault
@@ -82,14 +82,16 @@ class Case:
         self.question = question
         self.row = _replica_row(catalog, question)
         self.model = catalog.model(question.model)
-        self.profile = catalog.profile(question.profile, question.gpu)
+        picked = question.profile == AUTO_PROFILE
+        self.profile = catalog.profile(self.row.profile if picked else question.profile, question.gpu)
         self.points = dict(question.numbers)
         self.labels: dict[str, Value] = {c.name: label(c, getattr(question, c.name), catalog) for c in _names()}
         self._look_up_price(catalog)
         self._replica = OneReplica(self.row)
         self.facts = self._replica.facts
         solved = self._replica.solve(self.points)
-        self.answer = solved.numbers
+        self.answer = solved.numbers | self.row.band(solved.numbers["max_rate_rps"])
+        self.labels["provenance"] = self.row.provenance
         self.status, self.binding_limit, self.next_limit = solved.status, solved.binding_limit, solved.next_limit
 
     def _look_up_price(self, catalog: Catalog) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `lambdamax sweep`, `frontier`, `explain`, `simulate` and `catalog`.
+"""The command line: `lambdamax sweep`, `frontier`, `explain`, `simulate`, `calibrate`, `validate` and `catalog`.
 
 Tables go to standard output, progress and messages to standard error. Exit status: 0 done, 1 the user's mistake,
 2 usage, 130 interrupted. Heavy modules are imported by the commands that need them.
@@ -21,6 +21,7 @@ import click
 from lambdamax import columns
 from lambdamax.exceptions import LambdamaxError
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
+from lambdamax.measuring import calibrate, validate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -422,6 +423,10 @@ def add(source: str, own: Path, as_json: bool, **stated: Any) -> None:
         _print_json(found.json)
     else:
         _print_listing(found)
+
+
+main.add_command(calibrate)
+main.add_command(validate)
 
 
 def _console() -> Console:

@@ -59,3 +59,7 @@ class SimulationError(_FaultsError):
 
 class QuestionError(_FaultsError):
     """A question about one point cannot be answered as asked; `faults` holds every reason."""
+
+
+class MeasurementError(_FaultsError):
+    """Measurements cannot be read or used; `faults` holds every reason."""

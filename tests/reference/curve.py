@@ -96,8 +96,8 @@ class Curve:
         k = self.chunks(b, k)
         column = b[:, None]
         riders, room = self.others * column / self.load.d1, self.room(column)
-        seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, column, room, k, riders)
-        return seconds
+        seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, column, room, k)
+        return seconds + self.step.prompt_overhead(self.load.uncached, room, riders)
 
     def at(self, b: Values, k: Values | None = None) -> State:
         """Every quantity at every B, with the number of chunks held at k where given."""

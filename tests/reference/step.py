@@ -64,18 +64,20 @@ class Step:
         per_sequence = (self.sequence_s + self.link_s_per_token) * b
         return self.fixed_s + per_sequence + self.gemm(b, b) + attention_s
 
-    def prompt(self, u: Number, attention_s: Number, b: Number, chunk: Number, k: Number, riders: Number = 0.0) -> Number:
+    def prompt(self, u: Number, attention_s: Number, b: Number, chunk: Number, k: Number) -> Number:
         """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention.
 
-        So many `riders` share what it leaves of an iteration.
+        What an iteration costs beyond its work comes on top: `prompt_overhead`.
         """
         last = u - (k - 1) * chunk
         alone = self.gemm(b, b)
         gemms = (k - 1) * (self.gemm(b + chunk, b) - alone) + (self.gemm(b + last, b) - alone)
-        filled = u / chunk
-        apart = 1 / (1 + riders)
-        overhead = self.prefill_overhead_s * (filled + apart**2 / (apart + filled))
-        return gemms + overhead + self.head_s_per_row + self.link_s_per_token * u + attention_s
+        return gemms + self.head_s_per_row + self.link_s_per_token * u + attention_s
+
+    def prompt_overhead(self, u: Number, chunk: Number, riders: Number) -> Number:
+        """psi of the iterations that a prompt fills, and its share of one that it does not, with so many `riders`."""
+        filled, apart = u / chunk, 1 / (1 + riders)
+        return self.prefill_overhead_s * (filled + apart**2 / (apart + filled))
 
     def attention(self, prompt: Number, cached: Number) -> Number:
         """A: prefill attention, whose efficiency depends on the whole prompt's length."""
