@@ -49,6 +49,7 @@ TABLE: Final = DATA / "measured_rows.parquet"
 SOURCE: Final = "measured_rows.parquet, by python benches/fit_profiles.py"
 DIGITS: Final = 4
 FEW: Final = 10
+SUPERSEDED: Final = ("argonne_llm_inference_bench", ("h100-sxm", "gh200-96"))
 UNITS: Final = {
     "gathered_share": "share of the time lost to the prompts of others",
     "handover": "intervals between completions",
@@ -98,8 +99,14 @@ def write_table(files: Iterable[str], catalog: Catalog) -> None:
     """The rows of `files` that can be compared, in the order of their source."""
     whole = read_measured(map(Path, files))
     kept = match(whole.with_row_index("place"), catalog).rows
-    places = [row.origin["place"] for row in kept]
+    places = [row.origin["place"] for row in kept if not superseded(row)]
     whole[places].write_parquet(TABLE, compression="zstd", compression_level=19)
+
+
+def superseded(row: Measured) -> bool:
+    """Whether newer engines were measured on that accelerator: engines of 2024, whose version is not even stated."""
+    source, gpus = SUPERSEDED
+    return row.origin["source"] == source and row.at.gpu in gpus
 
 
 def latest(rows: Iterable[Measured]) -> str:

@@ -60,11 +60,12 @@ PYTHON_FLOORS = [
     *("store", "scan", "sweep", "frontier", "startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
     *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking"),
+    *("plot", "drawn", "sized", "surges", "grouped", "further"),
     *("calibration", "calibration.published", "calibration.measured", "calibration.rows", "calibration.predicted"),
     *("calibration.possible", "calibration.matched", "calibration.freedom", "calibration.fitting"),
     *("calibration.held_out", "calibration.families", "calibration.shipping", "calibration.errors"),
     *("calibration.validating", "calibration.profile_file", "calibration.calibrating", "calibration.shown"),
-    *("plot", "drawn", "sized", "surges", "grouped", "further", "measuring", "cli"),
+    *("measuring", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid")

@@ -28,6 +28,8 @@ RATES: Final = ("tpot", "output_tok_s", "request_rate")
 # Rows too few for errors of their own keep at least the band of a fit that is good.
 LEAST_BAND: Final = 0.1
 FEWEST_FOR_A_FIT: Final = 2
+SETTLED_AFTER: Final = 40
+_RATIO: Final = {"kind": float(KINDS.index("ratio"))}
 _U: Final = "u in rate/(1 + u) to rate*(1 + u)"
 
 
@@ -183,21 +185,12 @@ def _moved(found: Fit, its: Predictor, parent: Profile) -> tuple[Moved, ...]:
 def _ratio(row: Measured, name: str, parent: Profile, matching: Matching) -> Calibration:
     """One measured point: what it took over the bandwidth floor."""
     its = Predictor([row])
-    floor = {
-        "kind": float(KINDS.index("ratio")),
-        "measured_over_floor_ratio": 1.0,
-        "ttft_s": row.results.get("ttft", 0.0),
-    }
-    least = its.predict([floor], Run(0.0, 0.0)).metrics
-    metric = next(metric for metric in (*RATES, "ttft") if metric in row.results)
-    off = row.results[metric] / least[metric][0]
-    ratio = float(off if metric == "tpot" else 1.0 / off)
     ttft = row.results.get("ttft", float(its.predict([{}], Run()).metrics["ttft"][0]))
     constants = (
-        Moved("measured_over_floor_ratio", "1", 1.0, ratio, told=True),
+        Moved("measured_over_floor_ratio", "1", 1.0, _measured_over_floor(its, ttft), told=True),
         Moved("ttft_s", "s", ttft, ttft, told="ttft" in row.results),
     )
-    after = its.predict([{**floor, **{each.name: each.value for each in constants}}], Run(0.0, 0.0)).metrics
+    after = its.predict([_RATIO | {each.name: each.value for each in constants}], Run(0.0, 0.0)).metrics
     uncertainty = parent.relative_uncertainty.value
     return Calibration(
         name=name,
@@ -214,6 +207,18 @@ def _ratio(row: Measured, name: str, parent: Profile, matching: Matching) -> Cal
         residuals=tuple(_logs([row], after)),
         text=_file((row,), name, parent, constants, uncertainty),
     )
+
+
+def _measured_over_floor(its: Predictor, ttft_s: float) -> float:
+    """The ratio that gives back the row; the batch, and so the floor, depends on it a little."""
+    (row,) = its.rows
+    metric = next((metric for metric in RATES if metric in row.results), None)
+    ratio = 1.0
+    for _ in range(SETTLED_AFTER if metric else 0):
+        own = _RATIO | {"measured_over_floor_ratio": ratio, "ttft_s": ttft_s}
+        off = row.results[metric or ""] / float(its.predict([own], Run(0.0, 0.0)).metrics[metric or ""][0])
+        ratio *= off if metric == "tpot" else 1.0 / off
+    return ratio
 
 
 def _file(rows: Sequence[Measured], name: str, parent: Profile, constants: Sequence[Moved], uncertainty: float) -> str:

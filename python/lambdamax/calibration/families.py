@@ -10,11 +10,13 @@ from typing import Final
 
 from lambdamax.calibration.published import minor
 from lambdamax.calibration.rows import Measured, curves
-from lambdamax.fitted import Key
+from lambdamax.fitted import DENSE, Key
 
 FEWEST_ROWS: Final = 6
 FEWEST_OF_A_VERSION: Final = 8
 FEWEST_CURVES: Final = 2
+# A family with so many groups is a pool of its own; the others are pooled by their format.
+MANY_SIBLINGS: Final = 5
 _ORIGIN: Final = re.compile(r"origin=(\S+)")
 
 
@@ -41,7 +43,8 @@ def groups(rows: Sequence[Measured]) -> tuple[Group, ...]:
     for key, places in found.items():
         own = len(places) >= FEWEST_OF_A_VERSION and _curves(rows, places) >= FEWEST_CURVES
         merged.setdefault(key if own else key._replace(version=""), []).extend(places)
-    return tuple(Group(key, tuple(places), _pool(rows, key, places)) for key, places in sorted(merged.items()))
+    names = _pools(rows, merged)
+    return tuple(Group(key, tuple(places), names[key]) for key, places in sorted(merged.items()))
 
 
 def key_of(row: Measured) -> Key:
@@ -54,11 +57,22 @@ def _curves(rows: Sequence[Measured], places: Iterable[int]) -> int:
     return curves(rows[place] for place in places)
 
 
-def _pool(rows: Sequence[Measured], key: Key, places: Iterable[int]) -> str:
-    """Rows of one engine, kind of models and kind of benchmark: what most rows of a group are from."""
-    origins: Mapping[str, int] = Counter(_origin(rows[place]) for place in places)
-    origin = max(origins, key=lambda name: (origins[name], name))
-    return f"{key.engine} {key.family} {origin}"
+def _pools(rows: Sequence[Measured], merged: Mapping[Key, Sequence[int]]) -> dict[Key, str]:
+    """The pool of each group: engine and kind of benchmark, and of mixtures of experts the family, or the format."""
+    origins = {key: f"{key.engine} {_commonest(rows, places)}" for key, places in merged.items()}
+    siblings = Counter((origins[key], key.family) for key in merged)
+
+    def alike(key: Key) -> str:
+        if key.family == DENSE:
+            return DENSE
+        return key.family if siblings[origins[key], key.family] >= MANY_SIBLINGS else f"experts {key.weight_dtype}"
+
+    return {key: f"{origins[key]} {alike(key)}" for key in merged}
+
+
+def _commonest(rows: Sequence[Measured], places: Iterable[int]) -> str:
+    counts = Counter(_origin(rows[place]) for place in places)
+    return max(counts, key=lambda name: (counts[name], name))
 
 
 def _origin(row: Measured) -> str:

@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 RATE_NOISE: Final = 0.03
 TTFT_NOISE: Final = 0.08
 STRIDE: Final = 1e-3
-MOST_EVALUATIONS: Final = 25
+MOST_EVALUATIONS: Final = 15
 # Where what is known of a constant is hardly narrowed, the rows do not tell it.
 UNTOLD: Final = 0.98
 

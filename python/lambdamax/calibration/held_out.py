@@ -14,7 +14,7 @@ from lambdamax.calibration.predicted import Predictor
 from lambdamax.calibration.rows import METRICS, Measured
 
 Floats = NDArray[np.float64]
-FOLDS: Final = 5
+FOLDS: Final = 8
 BAND_SHARE: Final = 0.8
 # A little more than the share, since the errors that a band is read off are few.
 BAND_QUANTILE: Final = 0.83
