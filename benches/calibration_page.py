@@ -22,12 +22,13 @@ FEWEST: Final = 5
 HEADINGS: Final = "n | mean error | median error | bias | within 10 % | in band"
 
 
-def write(held: pl.DataFrame) -> None:
-    """Put the numbers of `held` into the page, and draw the plot."""
+def write(held: pl.DataFrame, sizes: str) -> None:
+    """Put the numbers of `held`, and the table of `sizes`, into the page, and draw the plot."""
     blocks = {
         "overall": "\n".join(overall(held)),
         "groups": "\n".join(groups(held)),
         "models": "\n".join(models(held)),
+        "sizes": sizes,
     }
     text = PAGE.read_text(encoding="utf-8")
     text = BLOCK.sub(lambda found: f"<!-- {found[1]} -->\n{blocks[found[1]]}\n<!-- end -->\n", text)

@@ -18,6 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import calibration_page
+import size_transfer
 from lambdamax.calibration.errors import compared
 from lambdamax.calibration.families import key_of
 from lambdamax.calibration.held_out import band
@@ -92,7 +93,7 @@ def main(files: list[str]) -> None:
     write_profiles(made, fallback_bands(made, rows, errors, catalog), latest(rows))
     held = held_out_table(found, errors)
     held.write_parquet(DATA / HELD_OUT_FILE, compression="zstd")
-    calibration_page.write(held)
+    calibration_page.write(held, "\n".join(size_transfer.table(rows, catalog)))
 
 
 def write_table(files: Iterable[str], catalog: Catalog) -> None:
@@ -213,7 +214,7 @@ def write_csv(path: Path, header: tuple[str, ...], lines: Iterable[tuple[object,
 
 
 def held_out_table(found: Everything, errors: Errors) -> pl.DataFrame:
-    """A line for each measured value and what the fit of the other folds says; its band is of other folds, too."""
+    """A line for each measured value, what the fit of the other folds says, and the band that its profile states."""
     count = len(found.rows)
     bands = {metric: np.full(count, np.nan) for metric in METRICS}
     names = [""] * count
@@ -222,11 +223,8 @@ def held_out_table(found: Everything, errors: Errors) -> pl.DataFrame:
         for place in places:
             names[place] = one.group.key.name if one.is_own else DEFAULT
         wide = places if len(places) >= FEW else in_pool(one, found.rows)
-        for left in np.unique(found.fold[places]):
-            its = places[found.fold[places] == left]
-            rest = wide[found.fold[wide] != left]
-            for metric in METRICS:
-                bands[metric][its] = errors.band(metric, rest if len(rest) else wide)
+        for metric in METRICS:
+            bands[metric][places] = errors.band(metric, wide)
     table = compared(found.rows, found.held_out, bands, names)
     return numbered(table, found.rows, found.held_out).with_columns(pl.col("uncertainty").fill_nan(None))
 

@@ -15,7 +15,7 @@ WITHIN: Final = 0.1
 GROUPS: Final = ("engine", "gpu", "model", "metric")
 SCHEMA: Final = {
     **dict.fromkeys(
-        ("engine", "engine_version", "gpu", "model", "weight_dtype", "family", "curve", "profile"), pl.String
+        ("engine", "engine_version", "gpu", "model", "weight_dtype", "family", "curve", "source", "profile"), pl.String
     ),
     "metric": pl.String,
     "measured": pl.Float64,
@@ -51,7 +51,16 @@ def compared(
 
 
 def _names(row: Measured) -> tuple[str, ...]:
-    return row.engine, row.version, row.at.gpu, row.at.model, row.weight_dtype, row.family, row.curve
+    return (
+        row.engine,
+        row.version,
+        row.at.gpu,
+        row.at.model,
+        row.weight_dtype,
+        row.family,
+        row.curve,
+        str(row.origin["source"]),
+    )
 
 
 def summary(table: pl.DataFrame, by: Iterable[str]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 FOLDS: Final = 8
 BAND_SHARE: Final = 0.8
 # A little more than the share, since the errors that a band is read off are few.
-BAND_QUANTILE: Final = 0.83
+BAND_QUANTILE: Final = 0.815
 
 
 def folds(rows: Sequence[Measured]) -> NDArray[np.intp]:
