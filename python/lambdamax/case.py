@@ -44,7 +44,7 @@ class Question:
     weight_dtype: str = "native"
     kv_dtype: str = "bf16"
     engine: str = "vllm"
-    profile: str = "default"
+    profile: str = "auto"
     price_plan: str = "on-demand"
     provider: str = "median"
     numbers: Mapping[str, float] = field(default_factory=dict)

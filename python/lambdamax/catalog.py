@@ -12,7 +12,7 @@ from lambdamax.accelerators import Accelerator, read_accelerators
 from lambdamax.dtypes import KvDtype, WeightDtype, read_kv_dtypes, read_weight_dtypes
 from lambdamax.engines import Engine, read_engines
 from lambdamax.facts import DATA, Row, checksum, read_rows, unknown
-from lambdamax.fitted import Choice, Key, choice, family_of, fitted_profiles
+from lambdamax.fitted import Choice, Key, choice, fallback_band, family_of, fitted_profiles
 from lambdamax.models import Model, catalogue_model
 from lambdamax.overlay import NOTHING, read_overlay
 from lambdamax.prices import MEDIAN, PLANS, Book, Price, laid_over, median_price, read_prices
@@ -157,12 +157,11 @@ class Catalog:
         if found is not None:
             return self.profile(found.fitted.key.name, at.gpu), found.provenance, found.uncertainty
         profile = self.profile(at.profile, at.gpu)
-        own = f"{profile.status}:{profile.name}:{profile.measured_points}"
-        return (
-            profile,
-            DEFAULT_PROFILE if profile.status == DEFAULT_PROFILE else own,
-            profile.relative_uncertainty.value,
-        )
+        stated = profile.relative_uncertainty.value
+        if profile.status != DEFAULT_PROFILE:
+            return profile, f"{profile.status}:{profile.name}:{profile.measured_points}", stated
+        shown = fallback_band(DEFAULT_PROFILE) if at.profile == AUTO_PROFILE else stated
+        return profile, DEFAULT_PROFILE, max(stated, shown)
 
     def _nearest_fitted(self, at: Deployment, model: Model) -> Choice | None:
         """The fitted profile for a deployment, or the nearest one; None for a model that the engine does not know."""

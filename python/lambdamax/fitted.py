@@ -101,11 +101,12 @@ class Choice:
 
 OWN: Final = "own"
 # How a profile may differ from what is asked for, from the nearest: the first of these that there is one for.
+OTHER_VERSION: Final = "other_version"
 OTHER_FORMAT: Final = "other_format"
 OTHER_FAMILY: Final = "other_family"
 OTHER_DEVICE: Final = "other_device"
 DEFAULT: Final = "default"
-LEVELS: Final = (OWN, OTHER_FORMAT, OTHER_FAMILY, OTHER_DEVICE)
+LEVELS: Final = (OWN, OTHER_VERSION, OTHER_FORMAT, OTHER_FAMILY, OTHER_DEVICE)
 
 
 def family_of(fields: Mapping[str, float], blocks: Iterable[Mapping[str, float]]) -> str:
@@ -171,7 +172,9 @@ def _level(wanted: Key, key: Key, architectures: Mapping[str, str]) -> str | Non
         return OTHER_DEVICE if alike else None
     if key.family != wanted.family:
         return OTHER_FAMILY
-    return OWN if key.weight_dtype == wanted.weight_dtype else OTHER_FORMAT
+    if key.weight_dtype != wanted.weight_dtype:
+        return OTHER_FORMAT
+    return OWN if not wanted.version or key.version in ("", wanted.version) else OTHER_VERSION
 
 
 def _constant(row: Row) -> Constant:
