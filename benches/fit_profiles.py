@@ -2,12 +2,13 @@
 
 Writes `fitted_profiles.csv`, `fitted_constants.csv` and `held_out.parquet` of the package data, and the tables and the
 plot of docs/calibration.md. With measured CSV files as arguments it first makes the table of measurements of them:
-every row that can be compared, with its source, address and date.
+every row that can be compared, with its source, address and date; where none is stated, that of reading.
 """
 
 from __future__ import annotations
 
 import csv
+import datetime
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -101,7 +102,8 @@ def write_table(files: Iterable[str], catalog: Catalog) -> None:
     whole = read_measured(map(Path, files))
     kept = match(whole.with_row_index("place"), catalog).rows
     places = [row.origin["place"] for row in kept if not superseded(row)]
-    whole[places].write_parquet(TABLE, compression="zstd", compression_level=19)
+    dated = pl.col("date").fill_null(datetime.date.today().isoformat())
+    whole[places].with_columns(dated).write_parquet(TABLE, compression="zstd", compression_level=19)
 
 
 def superseded(row: Measured) -> bool:

@@ -301,6 +301,7 @@ def test_a_file_that_is_none_is_the_users_mistake(tmp_path: Path) -> None:
 
 
 def test_without_files_validate_is_about_held_out_curves() -> None:
-    found = validate().as_json()
-    assert "has not seen" in found["on"]
-    assert found["used"] == found["rows"] > 1000
+    found = validate()
+    assert "has not seen" in found.on
+    assert found.used == found.rows > 1000
+    assert set(found.as_json()) == {"rows", "used", "skipped", "overall", "by"}

@@ -24,6 +24,10 @@ from lambdamax.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from lambdamax.calibration.calibrating import Calibration as Calibration
+    from lambdamax.calibration.calibrating import calibrate as calibrate
+    from lambdamax.calibration.validating import Validation as Validation
+    from lambdamax.calibration.validating import validate as validate
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
     from lambdamax.curve import curve as curve
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from lambdamax.sweep import sweep as sweep
 
 __all__ = [
+    "Calibration",
     "CatalogError",
     "Fault",
     "FrameError",
@@ -57,7 +62,9 @@ __all__ = [
     "StoreError",
     "SweepResult",
     "UnknownName",
+    "Validation",
     "__version__",
+    "calibrate",
     "curve",
     "finite_run",
     "frontier",
@@ -70,14 +77,18 @@ __all__ = [
     "solve",
     "spike",
     "sweep",
+    "validate",
 ]
 
 _HOMES: Final = {
+    "Calibration": "calibration.calibrating",
     "Question": "case",
     "Simulation": "simulate",
     "Spec": "spec",
     "SweepResult": "sweep",
+    "Validation": "calibration.validating",
     "__version__": "engine",
+    "calibrate": "calibration.calibrating",
     "curve": "curve",
     "finite_run": "finite_run",
     "frontier": "frontier",
@@ -90,6 +101,7 @@ _HOMES: Final = {
     "solve": "solving",
     "spike": "spike",
     "sweep": "sweep",
+    "validate": "calibration.validating",
 }
 
 

@@ -39,7 +39,6 @@ class Validation:
     def as_json(self) -> dict[str, Any]:
         """The errors in all and by engine, accelerator, model and metric, as fractions."""
         return {
-            "on": self.on,
             "rows": self.rows,
             "used": self.used,
             "skipped": dict(self.skipped),
