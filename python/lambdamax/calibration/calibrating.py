@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import isnan
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,6 +60,7 @@ class Calibration:
     constants: tuple[Moved, ...]
     run: Run
     uncertainty: float
+    ttft_uncertainty: float
     before: list[dict[str, Any]]
     after: list[dict[str, Any]]
     held_out: list[dict[str, Any]]
@@ -74,6 +76,7 @@ class Calibration:
             "curves": self.curves,
             "skipped": dict(self.skipped),
             "relative_uncertainty": self.uncertainty,
+            "ttft_relative_uncertainty": None if isnan(self.ttft_uncertainty) else self.ttft_uncertainty,
             "run": vars(self.run),
             "constants": [vars(each) for each in self.constants],
             "before": self.before,
@@ -131,6 +134,7 @@ def _full(rows: tuple[Measured, ...], name: str, parent: Profile, matching: Matc
     unseen = _unseen(its) if curves(rows) > 1 else {}
     uncertainty = _band(rows, unseen or after, parent, held=bool(unseen))
     constants = _moved(found, its, parent)
+    ttft = held_out.band(np.log((unseen or after)["ttft"] / its.measured("ttft")))
     return Calibration(
         name=name,
         kind="full",
@@ -140,9 +144,10 @@ def _full(rows: tuple[Measured, ...], name: str, parent: Profile, matching: Matc
         constants=constants,
         run=found.run,
         uncertainty=uncertainty,
+        ttft_uncertainty=ttft,
         before=_errors(rows, begin.predict(its).metrics, parent.relative_uncertainty.value),
-        after=_errors(rows, after, uncertainty),
-        held_out=_errors(rows, unseen, uncertainty) if unseen else [],
+        after=_errors(rows, after, uncertainty, ttft),
+        held_out=_errors(rows, unseen, uncertainty, ttft) if unseen else [],
         residuals=tuple(_logs(rows, after)[np.isfinite(_logs(rows, after))]),
         text=_file(rows, name, parent, constants, uncertainty),
     )
@@ -168,8 +173,12 @@ def _logs(rows: Sequence[Measured], predicted: Mapping[str, Floats]) -> Floats:
     return found
 
 
-def _errors(rows: tuple[Measured, ...], predicted: Mapping[str, Floats], uncertainty: float) -> list[dict[str, Any]]:
-    bands = {metric: np.full(len(rows), uncertainty) for metric in METRICS}
+def _errors(
+    rows: tuple[Measured, ...], predicted: Mapping[str, Floats], uncertainty: float, ttft: float | None = None
+) -> list[dict[str, Any]]:
+    """Errors by metric; the band of TTFT is that of a rate where it has none of its own."""
+    own = {"ttft": uncertainty if ttft is None else ttft}
+    bands = {metric: np.full(len(rows), own.get(metric, uncertainty)) for metric in METRICS}
     table: pl.DataFrame = compared(rows, predicted, bands, [""] * len(rows))
     return summary(table, ["metric"])
 
@@ -201,6 +210,7 @@ def _ratio(row: Measured, name: str, parent: Profile, matching: Matching) -> Cal
         constants=constants,
         run=Run(0.0, 0.0),
         uncertainty=uncertainty,
+        ttft_uncertainty=uncertainty,
         before=_errors((row,), its.predict([{}], Run()).metrics, uncertainty),
         after=_errors((row,), after, uncertainty),
         held_out=[],

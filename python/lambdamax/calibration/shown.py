@@ -34,7 +34,9 @@ def print_calibration(found: Calibration, console: Console) -> None:
     lines = [(when, row["metric"], *_cells(row)) for when, each in errors.items() for row in each]
     console.print()
     print_table(console, ("", "metric", *_HEADINGS), lines, (0, 1))
-    print_pairs(console, [("80 % band", f"±{_percent(found.uncertainty)} of a rate"), *_of_run(found)])
+    band = f"±{_percent(found.uncertainty)} of a rate"
+    ttft = "" if math.isnan(found.ttft_uncertainty) else f", ±{_percent(found.ttft_uncertainty)} of a TTFT"
+    print_pairs(console, [("80 % band", band + ttft), *_of_run(found)])
     if len(found.residuals) > 1:
         console.print()
         for line in draw(_panel(found.residuals), _PLOT_WIDTH, _PLOT_HEIGHT):
