@@ -19,7 +19,15 @@ PLOT: Final = ROOT / "docs" / "calibration.png"
 BLOCK: Final = re.compile(r"<!-- (\w+) -->\n.*?<!-- end -->\n", re.DOTALL)
 RATES: Final = ("tpot", "output_tok_s", "ttft")
 FEWEST: Final = 5
+CURRENT: Final = ("h100-sxm", "h200-sxm", "b200-sxm")
+ENGINES: Final = ("vllm", "sglang", "tensorrt-llm")
 HEADINGS: Final = "n | mean error | median error | bias | within 10 % | in band"
+
+
+def sizes_of_page() -> str:
+    """The table of sizes as the page has it."""
+    found = re.search(r"<!-- sizes -->\n(.*?)\n?<!-- end -->", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    return found[1] if found else ""
 
 
 def write(held: pl.DataFrame, sizes: str) -> None:
@@ -29,6 +37,7 @@ def write(held: pl.DataFrame, sizes: str) -> None:
         "groups": "\n".join(groups(held)),
         "models": "\n".join(models(held)),
         "sizes": sizes,
+        "asked": "\n".join(asked(held)),
     }
     text = PAGE.read_text(encoding="utf-8")
     text = BLOCK.sub(lambda found: f"<!-- {found[1]} -->\n{blocks[found[1]]}\n<!-- end -->\n", text)
@@ -45,6 +54,29 @@ def overall(held: pl.DataFrame) -> Iterator[str]:
         for row in summary(part, ["metric"]):
             width = part.filter(metric=row["metric"])["uncertainty"].mean()
             yield f"| {name} | {row['metric']} | {cells(row)} | ±{percent(width)} |"
+
+
+def asked(held: pl.DataFrame) -> Iterator[str]:
+    """Some parts of the rows that readers ask about."""
+    yield f"| rows | metric | {HEADINGS} |"
+    yield "|---|---|---|---|---|---|---|---|"
+    current = of("aiconfigurator") & pl.col("gpu").is_in(CURRENT)
+    parts = {
+        "AIConfigurator corpus, dense, H100, H200, B200": current & is_dense(),
+        **{f"the same, {engine}": current & is_dense() & (pl.col("engine") == engine) for engine in ENGINES},
+        "AIConfigurator corpus, experts, all accelerators": of("aiconfigurator") & ~is_dense(),
+        "ML.ENERGY, dense, throughput at the measured batch": of("mlenergy") & is_dense(),
+        "ML.ENERGY, experts, throughput at the measured batch": of("mlenergy") & ~is_dense(),
+        **{f"every source, {gpu}": pl.col("gpu") == gpu for gpu in ("a100-80-sxm", "mi300x", "l40s")},
+    }
+    for name, part in parts.items():
+        for row in summary(held.filter(part), ["metric"]):
+            yield f"| {name} | {row['metric']} | {cells(row)} |"
+
+
+def of(source: str) -> pl.Expr:
+    """Lines of one source."""
+    return pl.col("source").str.starts_with(source)
 
 
 def groups(held: pl.DataFrame) -> Iterator[str]:
