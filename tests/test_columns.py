@@ -8,7 +8,7 @@ import re
 import polars as pl
 import pytest
 
-from lambdamax import _engine, columns, spec
+from lambdamax import _engine, bands, columns, spec
 from lambdamax.columns import Column
 from lambdamax.solving import solve
 
@@ -65,7 +65,8 @@ def test_an_input_number_is_bounded_and_its_default_allowed(column: Column) -> N
 
 def test_the_engine_has_the_same_numbers() -> None:
     numbers = [column.name for column in columns.inputs() if not column.is_text and column.group != "replica"]
-    answers = [column.name for column in columns.of_groups("answer", "operating", "money") if not column.is_text]
+    groups = columns.of_groups("answer", "operating", "money")
+    answers = [column.name for column in groups if not column.is_text and column.name not in bands.COLUMNS]
     assert ["lengths", *numbers] == list(_engine.POINT_FIELDS)
     assert sorted(answers) == sorted(_engine.ANSWER_FIELDS)
     assert set(_engine.LOAD_FIELDS) <= set(columns.dictionary())

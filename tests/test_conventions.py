@@ -31,11 +31,32 @@ TREES = {name: ast.parse(FILES[name].read_text(encoding="utf-8")) for name in MO
 # From the ground up; a module imports only those before it.
 PYTHON_FLOORS = [
     *("exceptions", "columns", "units", "facts", "architecture", "accelerators", "dtypes", "engines", "prices"),
-    *("profiles", "hub.fields", "hub.family", "hub.dense_families", "hub.expert_families", "hub.hybrid_families"),
+    *(
+        "profiles",
+        "fitted",
+        "hub.fields",
+        "hub.family",
+        "hub.dense_families",
+        "hub.expert_families",
+        "hub.hybrid_families",
+    ),
     *("hub.families", "hub.layers", "hub.feedforward", "hub.mixers", "hub.blocks", "hub.unlike", "hub.extras"),
     *("hub.towers", "hub.dialects", "hub.quantisation", "hub.native", "hub.strays", "hub"),
     *("models", "replicas", "parallelism", "tables", "schemas", "lengths", "overlay"),
-    *("catalog", "hubclient", "adding", "names", "axes", "spec", "frames", "engine", "series", "solving", "grid"),
+    *(
+        "catalog",
+        "hubclient",
+        "adding",
+        "names",
+        "axes",
+        "spec",
+        "frames",
+        "engine",
+        "series",
+        "bands",
+        "solving",
+        "grid",
+    ),
     *("objectives", "store", "scan", "chunks", "reducing", "keeping", "sweep", "frontier", "winners"),
     *("maps", "break_even", "elasticity", "robustness", "decode"),
     *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
@@ -47,7 +68,12 @@ PYTHON_FLOORS = [
     *("benchmarks.sglang", "benchmarks.guidellm", "benchmarks.aiperf", "benchmarks.inference_perf"),
     *("benchmarks.llmperf", "benchmarks.inferencex", "benchmarks.scrape", "benchmarks.own_csv", "benchmarks.formats"),
     *("benchmarks", "audit.finding", "audit.point", "audit.populations", "audit.tokens", "audit.windows"),
-    *("benchmarks.labels", "audit.physics", "audit.curves", "audit", "audit.printed", "auditing", "cli"),
+    *("benchmarks.labels", "audit.physics", "audit.curves", "audit", "audit.printed", "auditing"),
+    *("calibration", "calibration.published", "calibration.measured", "calibration.rows", "calibration.predicted"),
+    *("calibration.possible", "calibration.matched", "calibration.freedom", "calibration.fitting"),
+    *("calibration.held_out", "calibration.families", "calibration.shipping", "calibration.errors"),
+    *("calibration.validating", "calibration.profile_file", "calibration.calibrating", "calibration.shown"),
+    *("measuring", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.
 RUST_GROUND = ("error", "real", "root", "grid", "frontier")

@@ -33,7 +33,9 @@ from lambdamax.surges import print_check, print_spike
 
 LENGTHS = {"isl_tokens": 1000.0, "osl_tokens": 200.0}
 SMALL = Question("llama-3.1-8b-instruct", "h100-sxm", numbers={**LENGTHS, "slo_tpot_s": 0.02, "max_num_seqs": 128.0})
-COMMAND = "explain --model llama-3.1-8b-instruct --gpu h100-sxm --isl 1000 --osl 200 --max-num-seqs 128"
+COMMAND = (
+    "explain --model llama-3.1-8b-instruct --gpu h100-sxm --profile default --isl 1000 --osl 200 --max-num-seqs 128"
+)
 GROWING = ("ttft_mean_s", "tpot_mean_s", "e2e_mean_s", "in_flight", "running", "decoding", "waiting", "kv_use")
 
 Run = Callable[..., Result]

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import lambdamax
@@ -59,7 +60,7 @@ def test_every_row_has_a_source_and_a_date(path: Path) -> None:
 def test_every_number_has_a_unit(path: Path) -> None:
     for line, row in enumerate(rows(path), start=2):
         for column, cell in row.items():
-            if NUMBER.match(cell) and column not in {*COUNTS, *DATE_COLUMNS}:
+            if NUMBER.match(cell) and column not in {*COUNTS, *DATE_COLUMNS, "unit"}:
                 unit = row.get("unit") if column == "value" else column.endswith(UNIT_ENDINGS + MORE_ENDINGS)
                 assert unit, f"{path.name}:{line}: {column} = {cell} has no unit"
 
@@ -76,6 +77,13 @@ def test_every_constant_has_value_unit_source_date_and_note(path: Path) -> None:
         assert DATE.match(constant.get("date", "")), f"{path.name}: {name} has no date"
         for key in ("unit", "source", "note"):
             assert constant.get(key), f"{path.name}: {name} has no {key}"
+
+
+def test_every_measured_row_has_a_source_and_a_date() -> None:
+    table = pl.read_parquet(DATA / "measured_rows.parquet")
+    assert table.height > 2000
+    assert table.select("source", "source_url", "date").null_count().row(0) == (0, 0, 0)
+    assert all(DATE.match(date) for date in table["date"].unique())
 
 
 def test_class_defaults_name_their_source() -> None:

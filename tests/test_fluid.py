@@ -22,7 +22,7 @@ SEATS = {"isl_tokens": 500.0, "osl_tokens": 300.0, "osl_cv": 0.7, "max_num_seqs"
 
 
 def asked(rate_rps: float | None = None, numbers: dict[str, float] = SEATS, **more: Any) -> Question:
-    return Question("llama-3.1-8b-instruct", "h100-sxm", numbers=numbers, rate_rps=rate_rps, **more)
+    return Question("llama-3.1-8b-instruct", "h100-sxm", profile="default", numbers=numbers, rate_rps=rate_rps, **more)
 
 
 @pytest.fixture(scope="module")

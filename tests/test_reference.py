@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -307,6 +307,13 @@ def chunk_by_chunk(its: Step, u: float, x: float, there: tuple[float, float], ro
         total += seconds * (1 + its.half_tokens / (x + u))
         start, left = start + c, left - c
     return total
+
+
+def test_a_prompt_pays_for_one_iteration_or_those_it_fills_and_less_among_others() -> None:
+    its = replace(curve_of(Case(REPLICA, tuple(BLOCKS), POINT, "free")).step, prefill_overhead_s=1.0)
+    assert its.prompt_overhead(1.0, 1e6, 0.0) == pytest.approx(1.0, abs=1e-5)
+    assert its.prompt_overhead(1.0, 1e6, 4.0) == pytest.approx(0.2, abs=1e-5)
+    assert its.prompt_overhead(5e6, 1e3, 0.0) == pytest.approx(5e3, rel=1e-6)
 
 
 def test_the_slope_is_the_derivative() -> None:

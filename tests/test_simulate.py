@@ -147,7 +147,7 @@ def test_lengths_of_a_trace_can_be_drawn_under_another_load(trace: Path) -> None
 
 
 def test_a_table_of_points_gives_what_each_gives_alone() -> None:
-    row = load_catalog().replica(Deployment(REPLICA["model"], REPLICA["gpu"]))
+    row = load_catalog().replica(Deployment(REPLICA["model"], REPLICA["gpu"], profile="auto"))
     rates = np.array([3.0, 9.0])
     points = {name: np.full(2, value) for name, value in LENGTHS.items()} | {"rate_rps": rates}
     control = Control(requests=4000, precision=0.0, replications=2, seed=0)

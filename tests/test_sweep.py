@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -14,24 +15,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import lambdamax
 from lambdamax import columns
 from lambdamax.exceptions import SpecError
+from lambdamax.frames import REPLICA_COLUMNS
+from lambdamax.grid import Grid
 from lambdamax.spec import Spec, parse_spec, read_spec
 from lambdamax.store import part_paths
 from lambdamax.units import number
 from lambdamax.verdict import NAME_OF_LIMIT
 
-# With more accelerators than this, a header names their profiles instead.
+# With more accelerators than this, a header says how many.
 MOST_NAMED = 6
 LONGEST_LINE = 140
 STUDIES = sorted((Path(__file__).parent.parent / "sweeps").glob("*.toml"))
 BLOCK = re.compile(r"^# Answer where (?P<where>.*):\n(?P<rows>(?:# (?:\d+|-)\. .*\n)*)", re.MULTILINE)
 
-SURE = re.compile(r"^# How sure: .*$", re.MULTILINE)
+SURE = re.compile(r"^# How sure[,:] .*$", re.MULTILINE)
 
 
 def spec(**changes: dict[str, Any]) -> Spec:
@@ -72,7 +76,8 @@ def test_what_is_not_supported_is_rows_with_a_status_and_reasons(tmp_path: Path)
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "config.json").write_text(json.dumps(REFUSED))
     models = ["llama-3.1-8b-instruct", str(tmp_path / "odd" / "config.json")]
-    replica = {"model": models, "gpu": ["mi300x", "h100-sxm"], "weight_dtype": ["bf16", "nvfp4"]}
+    formats = ["bf16", "nvfp4"]
+    replica = {"model": models, "gpu": ["mi300x", "h100-sxm"], "weight_dtype": formats, "profile": "default"}
     mixed = spec(replica=replica, workload={"isl_tokens": [100, 200], "osl_tokens": 50})
     result = lambdamax.sweep(mixed, tmp_path / "out")
     rows = swept(tmp_path / "out")
@@ -184,16 +189,22 @@ def scanned(study: Path) -> pl.LazyFrame:
 
 
 def how_sure(study: Path) -> str:
-    """What is behind the constants of each accelerator of `study`."""
-    catalog, by_factor = lambdamax.load_catalog(), dict[str, dict[str, None]]()
-    gpus = read_spec(study).replica.gpu
-    for gpu in gpus:
-        profile = catalog.profile("default", gpu)
-        assert (profile.status, profile.measured_points) == ("default", 0)
-        named = gpu if len(gpus) <= MOST_NAMED else profile.name
-        by_factor.setdefault(number(1 + profile.relative_uncertainty.value), {})[named] = None
-    factors = ", ".join(f"{factor} ({', '.join(names)})" for factor, names in sorted(by_factor.items()))
-    return f"# How sure: constants are uncalibrated; rates within a factor of {factors}."
+    """Where the constants of each accelerator of `study` are from, and how wide the 80 % bands are."""
+    grid = Grid.of(read_spec(study), lambdamax.load_catalog())
+    gpus = list(grid.axes["gpu"])
+    shape = [len(grid.axes[name]) for name in REPLICA_COLUMNS]
+    of_gpu = np.unravel_index(np.arange(math.prod(shape)), shape)[REPLICA_COLUMNS.index("gpu")]
+    kinds = np.array([name.partition(":")[0] for name in grid.bands.names])[grid.bands.code]
+    said = (_kind(grid, gpus, of_gpu, kinds == kind, kind) for kind in sorted(set(kinds)))
+    return f"# How sure, 80 % bands: {'; '.join(said)}."
+
+
+def _kind(grid: Grid, gpus: list[Any], of_gpu: Any, its: Any, kind: str) -> str:
+    factors = grid.bands.factor[its]
+    named = [str(gpu) for place, gpu in enumerate(gpus) if place in set(of_gpu[its])]
+    who = ", ".join(named) if len(named) <= MOST_NAMED else f"{len(named)} accelerators"
+    within = " to ".join(dict.fromkeys(number(each, 3) for each in (factors.min(), factors.max())))
+    return f"{kind} constants, rates within a factor of {within} ({who})"
 
 
 def _point(row: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from lambdamax.exceptions import (
     Fault,
     FrameError,
     LambdamaxError,
+    MeasurementError,
     QuestionError,
     SimulationError,
     SpecError,
@@ -26,6 +27,10 @@ from lambdamax.exceptions import (
 if TYPE_CHECKING:
     from lambdamax.benchmarks import read_benchmarks as read_benchmarks
     from lambdamax.break_even import break_even as break_even
+    from lambdamax.calibration.calibrating import Calibration as Calibration
+    from lambdamax.calibration.calibrating import calibrate as calibrate
+    from lambdamax.calibration.validating import Validation as Validation
+    from lambdamax.calibration.validating import validate as validate
     from lambdamax.case import Question as Question
     from lambdamax.catalog import load_catalog as load_catalog
     from lambdamax.claim import check_claim as check_claim
@@ -55,10 +60,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BenchmarkError",
+    "Calibration",
     "CatalogError",
     "Fault",
     "FrameError",
     "LambdamaxError",
+    "MeasurementError",
     "Question",
     "QuestionError",
     "Simulation",
@@ -68,9 +75,11 @@ __all__ = [
     "StoreError",
     "SweepResult",
     "UnknownName",
+    "Validation",
     "__version__",
     "binding_map",
     "break_even",
+    "calibrate",
     "check_claim",
     "check_frontier",
     "curve",
@@ -92,19 +101,23 @@ __all__ = [
     "solve",
     "spike",
     "sweep",
+    "validate",
     "winner_map",
 ]
 
 _HOMES: Final = {
+    "Calibration": "calibration.calibrating",
     "Question": "case",
     "Simulation": "simulate",
     "Spec": "spec",
     "SweepResult": "sweep",
+    "Validation": "calibration.validating",
     "__version__": "engine",
     "check_frontier": "winners",
     "binding_map": "maps",
     "break_even": "break_even",
     "check_claim": "claim",
+    "calibrate": "calibration.calibrating",
     "curve": "curve",
     "decode": "decode",
     "decode_curve": "decode",
@@ -125,6 +138,7 @@ _HOMES: Final = {
     "spike": "spike",
     "sweep": "sweep",
     "winner_map": "maps",
+    "validate": "calibration.validating",
 }
 
 

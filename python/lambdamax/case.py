@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from lambdamax.catalog import Catalog, load_catalog
+from lambdamax.catalog import AUTO_PROFILE, Catalog, load_catalog
 from lambdamax.columns import MOMENTS, Column, inputs, of_groups
 from lambdamax.engine import Answer, Control, Floats, OneReplica, Simulated, Trace
 from lambdamax.exceptions import CatalogError, Fault
@@ -46,7 +46,7 @@ class Question:
     weight_dtype: str = "native"
     kv_dtype: str = "bf16"
     engine: str = "vllm"
-    profile: str = "default"
+    profile: str = "auto"
     lengths: str | None = None
     price_plan: str = "on-demand"
     provider: str = "median"
@@ -85,7 +85,8 @@ class Case:
         self.question = question
         self.row = _replica_row(catalog, question)
         self.model = catalog.model(question.model)
-        self.profile = catalog.profile(question.profile, question.gpu)
+        picked = question.profile == AUTO_PROFILE
+        self.profile = catalog.profile(self.row.profile if picked else question.profile, question.gpu)
         self.points = dict(question.numbers)
         self.lengths = lengths if question.lengths is None else catalog.length_table(question.lengths)
         self.labels: dict[str, Value] = {c.name: None for c in _names()}
@@ -94,7 +95,8 @@ class Case:
         self._replica = OneReplica(self.row, self.lengths)
         self.facts = self._replica.facts
         solved = self._replica.solve(self.points)
-        self.answer = solved.numbers
+        self.answer = solved.numbers | self.row.band(solved.numbers["max_rate_rps"])
+        self.labels["provenance"] = self.row.provenance
         self.status, self.binding_limit, self.next_limit = solved.status, solved.binding_limit, solved.next_limit
 
     def _look_up_price(self, catalog: Catalog) -> None:

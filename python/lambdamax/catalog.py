@@ -12,14 +12,16 @@ from lambdamax.accelerators import Accelerator, read_accelerators
 from lambdamax.dtypes import KvDtype, WeightDtype, read_kv_dtypes, read_weight_dtypes
 from lambdamax.engines import Engine, read_engines
 from lambdamax.facts import DATA, Row, checksum, read_rows, unknown
+from lambdamax.fitted import Choice, Key, choice, fallback_band, family_of, fitted_profiles
 from lambdamax.lengths import LengthTable, read_lengths, shipped_lengths, shipped_table
 from lambdamax.models import Model, catalogue_model
 from lambdamax.overlay import NOTHING, read_overlay
 from lambdamax.prices import MEDIAN, PLANS, Book, Price, laid_over, median_price, read_prices
 from lambdamax.profiles import PROFILES, Profile, read_profile, shipped_profiles
-from lambdamax.replicas import NATIVE, Deployment, Formats, Parts, ReplicaRow, checked_degrees
+from lambdamax.replicas import NATIVE, Deployment, Formats, Parts, ReplicaRow, checked_degrees, named_format
 
 DEFAULT_PROFILE: Final = "default"
+AUTO_PROFILE: Final = "auto"
 COLUMN_DICTIONARIES: Final = frozenset({"columns.csv", "measured_columns.csv"})
 _Stamp = tuple[str, int, int]
 T = TypeVar("T")
@@ -63,7 +65,7 @@ class Catalog:
     @cached_property
     def profiles(self) -> tuple[str, ...]:
         """Names of the profiles, without `default`."""
-        return tuple(sorted({*shipped_profiles(), *self._own.profiles}))
+        return tuple(sorted({*shipped_profiles(), *fitted_profiles(), *self._own.profiles}))
 
     @cached_property
     def lengths(self) -> tuple[str, ...]:
@@ -123,10 +125,13 @@ class Catalog:
     def profile(self, name_or_path: str, gpu: str) -> Profile:
         """The profile `name_or_path`: one by name, a TOML file, or `default` for the one of the family of `gpu`.
 
+        `auto`, which depends on more than the device, is that too here; `replica` knows which it is.
+
         Raises CatalogError if the file cannot be read.
         """
         accelerator = self.accelerator(gpu)
-        name = accelerator.default_profile if name_or_path == DEFAULT_PROFILE else name_or_path
+        family = name_or_path in (DEFAULT_PROFILE, AUTO_PROFILE)
+        name = accelerator.default_profile if family else name_or_path
         return self._cached(self._profiles, name, self._read_profile)
 
     def length_table(self, name_or_path: str) -> LengthTable:
@@ -144,6 +149,7 @@ class Catalog:
         model = self.model(at.model)
         if at.weight_dtype != NATIVE:
             self.weight_dtype(at.weight_dtype)
+        profile, provenance, uncertainty = self._sourced(at, model)
         parts = Parts(
             model,
             self.accelerator(at.gpu),
@@ -152,9 +158,33 @@ class Catalog:
             at.weight_dtype,
             self.kv_dtype(at.kv_dtype),
             self.engine(at.engine),
-            self.profile(at.profile, at.gpu),
+            profile,
+            provenance,
+            uncertainty,
         )
         return parts.row()
+
+    def _sourced(self, at: Deployment, model: Model) -> tuple[Profile, str, float]:
+        """The profile of a deployment, where its constants are from, and the u of its band."""
+        found = self._nearest_fitted(at, model) if at.profile == AUTO_PROFILE else None
+        if found is not None:
+            return self.profile(found.fitted.key.name, at.gpu), found.provenance, found.uncertainty
+        profile = self.profile(at.profile, at.gpu)
+        stated = profile.relative_uncertainty.value
+        if profile.status != DEFAULT_PROFILE:
+            return profile, f"{profile.status}:{profile.name}:{profile.measured_points}", stated
+        shown = fallback_band(DEFAULT_PROFILE) if at.profile == AUTO_PROFILE else stated
+        return profile, DEFAULT_PROFILE, max(stated, shown)
+
+    def _nearest_fitted(self, at: Deployment, model: Model) -> Choice | None:
+        """The fitted profile for a deployment, or the nearest one; None for a model that the engine does not know."""
+        made_of = model.architecture
+        if made_of is None:
+            return None
+        engine, _, version = at.engine.rpartition("-") if at.engine[-1].isdigit() else (at.engine, "", "")
+        family = family_of({"hidden_size": float(made_of.hidden_size)}, model.facts)
+        wanted = Key(engine, version and f"v{version}", at.gpu, named_format(model, at.weight_dtype), family)
+        return choice(wanted, {name: device.architecture for name, device in self._accelerators.items()})
 
     @cached_property
     def _model_rows(self) -> dict[str, Row]:
@@ -214,10 +244,12 @@ class Catalog:
     def _read_profile(self, name_or_path: str) -> Profile:
         if name_or_path in self._own.profiles:
             return read_profile(self._own.profiles[name_or_path])
+        if name_or_path in fitted_profiles():
+            return fitted_profiles()[name_or_path].profile()
         if name_or_path in self.profiles:
             return read_profile(PROFILES / f"{name_or_path}.toml")
         if not _is_path(name_or_path, ".toml"):
-            raise unknown("profile", name_or_path, (DEFAULT_PROFILE, *self.profiles))
+            raise unknown("profile", name_or_path, (AUTO_PROFILE, DEFAULT_PROFILE, *self.profiles))
         return read_profile(Path(name_or_path))
 
     def _read_lengths(self, name_or_path: str) -> LengthTable:

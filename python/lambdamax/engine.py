@@ -20,6 +20,7 @@ Trace = tuple[Sequence[float], Sequence[float], Sequence[float]]
 __version__: Final = _engine.__version__
 _NULL: Final = 255
 SIM_STATUSES: Final = _engine.SIM_STATUSES
+LOAD_STATUSES: Final = _engine.LOAD_STATUSES
 _PRICE: Final = "usd_per_accelerator_hour"
 _CODES: Final = ("status", "binding_limit", "next_limit")
 _LENGTHS: Final = "lengths"
@@ -184,7 +185,7 @@ class OneReplica:
     def load(self, point: Mapping[str, float]) -> Answer:
         """The operating point at `rate_rps`, or at `concurrency` and `think_time_s`, which are in `point`."""
         row = np.zeros(1, dtype=np.uint32)
-        return _answer(_engine.load(self._compiled, row, _arrays({**point, **self._own}), 1), _engine.LOAD_STATUSES)
+        return _answer(_engine.load(self._compiled, row, _arrays({**point, **self._own}), 1), LOAD_STATUSES)
 
     def simulate(
         self, point: Mapping[str, float], control: Control, trace: Trace | None = None, threads: int = 0

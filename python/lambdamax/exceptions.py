@@ -63,3 +63,7 @@ class QuestionError(_FaultsError):
 
 class BenchmarkError(_FaultsError):
     """Files of benchmarks cannot be read, or lack what is asked of them; `faults` holds every reason."""
+
+
+class MeasurementError(_FaultsError):
+    """Measurements cannot be read or used; `faults` holds every reason."""

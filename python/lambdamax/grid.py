@@ -15,6 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lambdamax import columns, frames, names
+from lambdamax.bands import COLUMNS as BAND_COLUMNS
+from lambdamax.bands import PROVENANCE, Bands
 from lambdamax.catalog import Catalog
 from lambdamax.columns import Column
 from lambdamax.engine import Arrays, Floats, Replicas, ReplicaTable
@@ -45,6 +47,7 @@ class Grid:
     lengths: tuple[LengthTable, ...]
     categories: Mapping[str, tuple[str, ...]]
     reasons: tuple[str | None, ...]
+    bands: Bands
 
     @classmethod
     def of(cls, spec: Spec, catalog: Catalog) -> Self:
@@ -52,12 +55,13 @@ class Grid:
         axes = spec.axes
         rows = [catalog.replica(at) for at in _deployments(axes)]
         labels = {name: _labels(columns.column(name), values, catalog) for name, values in axes.items()}
+        bands = Bands.of(rows)
         texts = [column for column in columns.point_columns() if column.is_text]
-        unused = {LENGTHS: catalog.lengths}
-        categories = {column.name: column.values or (unused | labels)[column.name] for column in texts}
+        named = {LENGTHS: catalog.lengths, **labels, PROVENANCE: bands.names}
+        categories = {column.name: column.values or named[column.name] for column in texts}
         laws = tuple(map(catalog.length_table, map(str, axes.get(LENGTHS, ()))))
         reasons = tuple(row.unsupported for row in rows)
-        return cls(labels, ReplicaTable.of(rows), _price_table(axes, catalog), laws, categories, reasons)
+        return cls(labels, ReplicaTable.of(rows), _price_table(axes, catalog), laws, categories, reasons, bands)
 
     @property
     def points(self) -> int:
@@ -78,7 +82,11 @@ class Grid:
     def solve(self, start: int, stop: int, *, threads: int = 0) -> pl.DataFrame:
         """The rows from `start` to before `stop`, solved, with every column of the dictionary."""
         result = self._compiled.solve_grid(self._arrays, self.prices, start, stop, threads)
-        return pl.DataFrame([self._column(column, result, stop - start) for column in columns.point_columns()])
+        replica = np.arange(start, stop) // (self.points // max(len(self.reasons), 1))
+        answers = [column for column in columns.point_columns() if column.name not in BAND_COLUMNS]
+        found = {column.name: self._column(column, result, stop - start) for column in answers}
+        found |= {name: self.bands.column(name, result, replica) for name in BAND_COLUMNS}
+        return pl.DataFrame([found[column.name] for column in columns.point_columns()])
 
     def inputs(self, start: int, stop: int, only: Iterable[str]) -> pl.DataFrame:
         """The columns `only`, axes all, of the rows from `start` to before `stop`; nothing is solved."""
@@ -101,7 +109,8 @@ class Grid:
         reasons = tuple(self.reasons[place] for place in chosen)
         prices = self.prices[np.ix_(*(picks[name] for name in _offer_axes(self.axes)))]
         laws = tuple(self.lengths[place] for place in picks.get(LENGTHS, ()))
-        return replace(self, axes=axes, replicas=replicas, prices=prices, lengths=laws, reasons=reasons)
+        bands = self.bands.only(chosen)
+        return replace(self, axes=axes, replicas=replicas, prices=prices, lengths=laws, reasons=reasons, bands=bands)
 
     @cached_property
     def _compiled(self) -> Replicas:

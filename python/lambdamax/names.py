@@ -65,7 +65,7 @@ def known(column: Column, catalog: Catalog) -> tuple[str, ...]:
         "weight_dtype": lambda: catalog.weight_dtypes,
         "kv_dtype": lambda: catalog.kv_dtypes,
         "engine": lambda: catalog.engines,
-        "profile": lambda: ("default", *catalog.profiles),
+        "profile": lambda: ("auto", "default", *catalog.profiles),
         "lengths": lambda: catalog.lengths,
         "price_plan": lambda: catalog.plans,
         "provider": lambda: ("median", *catalog.providers),

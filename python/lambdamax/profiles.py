@@ -39,6 +39,7 @@ CONSTANTS: Final[Mapping[Kind, Mapping[str, Allowed]]] = {
         "sequence_overhead_s": _TIME,
         "layer_floor_s": _TIME,
         "latent_layer_floor_s": _TIME,
+        "prefill_layer_overhead_s": _TIME,
         "allreduce_latency_s": _TIME,
         "allreduce_latency_per_doubling_s": _TIME,
         "allreduce_bandwidth_efficiency": _SHARE,

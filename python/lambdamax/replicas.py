@@ -43,7 +43,8 @@ class Deployment:
 class ReplicaRow:
     """One row of the engine's replicas: `fields` by the engine's names, and the `blocks` of layers of its model.
 
-    `unsupported` is why it cannot be solved; `weight_dtype` is the format that `native` stands for.
+    `unsupported` is why it cannot be solved; `weight_dtype` is the format that `native` stands for. `provenance` says
+    where the constants are from; rates are good to within a factor of 1 + `uncertainty`, four times out of five.
     """
 
     fields: Mapping[str, float]
@@ -51,6 +52,13 @@ class ReplicaRow:
     unsupported: str | None
     profile: str
     weight_dtype: str
+    provenance: str = "default"
+    uncertainty: float = 0.0
+
+    def band(self, rate_rps: float) -> dict[str, float]:
+        """The ends of the 80 % band around a largest rate, by column."""
+        factor = 1.0 + self.uncertainty
+        return {"max_rate_low_rps": rate_rps / factor, "max_rate_high_rps": rate_rps * factor}
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,11 @@ class Formats:
         return self.mixer, self.mlp, self.experts, self.head
 
 
+def named_format(model: Model, weight_dtype: str) -> str:
+    """The format that `weight_dtype` is on `model`, where it may be `native`."""
+    return model.checkpoint.dtype if weight_dtype == NATIVE else weight_dtype
+
+
 @dataclass(frozen=True)
 class Parts:
     """What one replica is made of; `degrees` are tp, pp, dp and ep."""
@@ -101,13 +114,16 @@ class Parts:
     kv_dtype: KvDtype
     engine: Engine
     profile: Profile
+    provenance: str
+    uncertainty: float
 
     def row(self) -> ReplicaRow:
         """What the row lacks is NaN. A combination that exists but cannot be sized has `supported` 0 and the reason."""
         why = self._unsupported()
-        named = self.model.checkpoint.dtype if self.weight_dtype == NATIVE else self.weight_dtype
+        named = named_format(self.model, self.weight_dtype)
         fields = {"model": math.nan, **self._fields(), "supported": float(why is None)}
-        return ReplicaRow(fields, self.model.facts, why, self.profile.name, named)
+        source = self.profile.name, named, self.provenance, self.uncertainty
+        return ReplicaRow(fields, self.model.facts, why, *source)
 
     def _unsupported(self) -> str | None:
         if self.model.unsupported is not None:

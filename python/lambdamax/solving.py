@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
 from lambdamax import columns, frames
+from lambdamax.bands import COLUMNS as BAND_COLUMNS
+from lambdamax.bands import Bands
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.columns import Column
 from lambdamax.engine import Arrays, Replicas
@@ -29,7 +31,10 @@ def solve(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Cata
     """
     points = frames.points(frame, catalog or load_catalog())
     result = Replicas.of(points.rows, points.lengths).solve(points.replica, points.numbers, threads)
-    return _with_answers(points, result, columns.of_groups("answer", "operating", "money"))
+    bands = Bands.of(points.rows)
+    answers = columns.of_groups("answer", "operating", "money")
+    found = {name: bands.column(name, result, points.replica) for name in BAND_COLUMNS}
+    return _with_answers(points, result, answers, found)
 
 
 def load(frame: pl.DataFrame | pl.LazyFrame, *, threads: int = 0, catalog: Catalog | None = None) -> pl.DataFrame:
@@ -52,7 +57,19 @@ def facts(rows: Sequence[ReplicaRow]) -> pl.DataFrame:
     return pl.DataFrame([pl.Series(name, values, nan_to_null=True) for name, values in found.items()])
 
 
-def _with_answers(points: Points, result: Arrays, answers: Iterable[Column]) -> pl.DataFrame:
+def _with_answers(
+    points: Points, result: Arrays, answers: Iterable[Column], made: Mapping[str, pl.Series] | None = None
+) -> pl.DataFrame:
+    """The frame with `answers` appended: those that are `made`, else those in `result`."""
+    made = made or {}
     held = points.frame.columns
-    wanted = [column for column in answers if column.name in result and column.name not in held]
-    return points.frame.with_columns([series(column, result[column.name], column.values) for column in wanted])
+    wanted = [
+        column for column in answers if column.name not in held and (column.name in made or column.name in result)
+    ]
+    return points.frame.with_columns(
+        [made[column.name] if column.name in made else _answer(column, result) for column in wanted]
+    )
+
+
+def _answer(column: Column, result: Arrays) -> pl.Series:
+    return series(column, result[column.name], column.values)

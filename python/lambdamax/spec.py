@@ -75,8 +75,8 @@ class Replica(_Table):
     """Number formats of the KV cache."""
     engine: Names = ("vllm",)
     """Serving engines."""
-    profile: Names = ("default",)
-    """Efficiency profiles: `default`, a catalogue name, or the path of a .toml relative to the sweep file."""
+    profile: Names = ("auto",)
+    """Efficiency profiles: `auto`, `default`, a catalogue name, or the path of a .toml relative to the sweep file."""
 
 
 class Workload(_Table):

@@ -274,9 +274,10 @@ def _how_sure(case: Case) -> Iterator[tuple[str, str]]:
     if case.status in _NO_ANSWER:
         return
     profile = case.profile
-    factor = number(1 + profile.relative_uncertainty.value)
+    factor = number(1 + case.row.uncertainty)
     points = f"{profile.measured_points} measured points" if profile.measured_points else "no measured point"
-    behind = f"{profile.status} constants (profile {profile.name}) with {points} behind them"
+    near = "a near relative's " if case.row.provenance.startswith("fallback") else ""
+    behind = f"{near}{profile.status} constants (profile {profile.name}) with {points} behind them"
     yield "how sure", f"{behind}: rates within factor {factor}"
 
 

@@ -115,6 +115,7 @@ def made_affine(row: Row, blocks: Blocks) -> tuple[dict[str, float | None], list
     straight = dict(row) | {
         "roofline_exponent": 1.0,
         "prefill_attention_half_tokens": 0.0,
+        "prefill_layer_overhead_s": 0.0,
         "attention_flops": NO_ATTENTION,
     }
     return straight, [dict(block) | {"experts_per_token": field(block, "experts")} for block in blocks]

@@ -102,9 +102,9 @@ class Curve:
         if self.constant_ttft_s is not None:
             return np.zeros((len(b), len(self.load.weight)))
         there = (b[:, None], self.company(b)[:, None])
-        room = self.room(b)[:, None]
+        room, riders = self.room(b)[:, None], self.others * b[:, None] / self.load.d1
         seconds: Values = self.step.prompt(self.load.uncached, self.prefill_attention_s, there, room, k)
-        return seconds
+        return seconds + self.step.prompt_overhead(self.load.uncached, room, riders)
 
     def peers_s(self, smooth: Smooth) -> Values:
         """K: prefill of those that come in a burst with a request and before it."""
@@ -139,11 +139,20 @@ class Curve:
             seen_iteration=first / (1 - rho) + rate * s2 / (1 - rho**2),
         )
 
+    def decode_slope(self, b: Values, surplus: Values) -> Values:
+        """dD/dB at the same kappa, by a complex step."""
+        seen = self.others * (b + 1j * TINY) + self.step.own + surplus
+        slope: Values = self.step.decode(seen, seen * self.context_s).imag / TINY
+        return slope
+
     def wake_s(self, b: Values, smooth: Smooth, peers: Values) -> Values:
         """X: what the longer iterations in the wake of a request's own prefill add to its decode."""
         load = self.load
-        own = smooth.s1 + smooth.rho * self.others * smooth.rate * smooth.s2 / (1 - smooth.rho**2) + peers
-        push = at_least(smooth.rho * own, 0.0)
+        rho, left = smooth.rho, 1 - smooth.rho**2
+        own = at_least(rho * (smooth.s1 + peers), 0.0)
+        queued = rho**2 * self.others * smooth.rate * smooth.s2 / left
+        falling = own + queued * (3 - rho**2) / left
+        push = (own + queued) * smooth.residence / (smooth.residence + falling)
         full = load.d1 * smooth.decode * self.room(b) / load.mean_uncached - self.others * b * smooth.first
         most = load.d1 * smooth.s1 / smooth.residence * at_least(full, 0.0)
         both = push + most

@@ -77,6 +77,7 @@ PROFILE: Fields = {
     "sequence_overhead_s": 1e-5,
     "layer_floor_s": 5e-6,
     "latent_layer_floor_s": 2e-6,
+    "prefill_layer_overhead_s": 0,
     "allreduce_latency_s": 5e-6,
     "allreduce_latency_per_doubling_s": 2e-6,
     "allreduce_bandwidth_efficiency": 0.7,

@@ -130,7 +130,7 @@ class Engine:
         total = self.its.decode(len(decodes), span.decode_s * sum(request.length for request in decodes))
         chunk = sum(prompts.values())
         total += self.its.gemm(len(decodes) + chunk, len(decodes)) - self.its.gemm(len(decodes), len(decodes))
-        total += self.its.link_s_per_token * chunk
+        total += self.its.link_s_per_token * chunk + self.its.prefill_overhead_s * (chunk > 0)
         for request, tokens in prompts.items():
             pairs = tokens * (request.computed + tokens / 2)
             total += span.pair_s * pairs * (1 + self.its.half_tokens / request.length)

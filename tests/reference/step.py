@@ -45,6 +45,7 @@ class Step:
     link_s_per_token: float  # r
     spans: tuple[SpanTimes, ...]
     half_tokens: float  # c_1/2
+    prefill_overhead_s: float  # psi: of an iteration with prompt tokens in it
     own: float  # 1 if a request sees itself in its step (light load), 0 for a ratio profile
 
     def weights(self, tokens: Number) -> Number:
@@ -66,13 +67,19 @@ class Step:
     def prompt(self, u: Number, attention_s: Number, there: tuple[Number, Number], chunk: Number, k: Number) -> Number:
         """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention.
 
-        `there`: B, and h, the prompt tokens of others that each chunk finds before it.
+        `there`: B, and h, the prompt tokens of others that each chunk finds before it. What an iteration costs beyond its
+        work comes on top: `prompt_overhead`.
         """
         b, company = there
         last, before = u - (k - 1) * chunk, b + company
         without = self.gemm(before, b)
         gemms = (k - 1) * (self.gemm(before + chunk, b) - without) + (self.gemm(before + last, b) - without)
         return gemms + self.head_s_per_row + self.link_s_per_token * u + attention_s
+
+    def prompt_overhead(self, u: Number, chunk: Number, riders: Number) -> Number:
+        """psi of the iterations that a prompt fills, and its share of one that it does not, with so many `riders`."""
+        filled, apart = u / chunk, 1 / (1 + riders)
+        return self.prefill_overhead_s * (filled + apart**2 / (apart + filled))
 
     def attention(self, prompt: Number, cached: Number) -> Number:
         """A: prefill attention, whose efficiency depends on the whole prompt's length."""
@@ -105,15 +112,20 @@ def full_step(row: Row, blocks: Blocks, part: Shard) -> Step:
         link_s_per_token=said.s_per_token,
         spans=tuple(span_times(row, part, span) for span in part.spans),
         half_tokens=field(row, "prefill_attention_half_tokens"),
+        prefill_overhead_s=cut.pace * layers(blocks) * default(row, "prefill_layer_overhead_s", 0.0),
         own=1.0,
     )
+
+
+def layers(blocks: Blocks) -> float:
+    """L."""
+    return sum(field(block, "count") for block in blocks)
 
 
 def floors_s(row: Row, blocks: Blocks) -> float:
     """What the layers take at least; those with latent attention take more."""
     latent = sum(field(block, "count") for block in blocks if default(block, "latent_elements", 0.0) > 0)
-    layers = sum(field(block, "count") for block in blocks)
-    return layers * field(row, "layer_floor_s") + latent * default(row, "latent_layer_floor_s", 0.0)
+    return layers(blocks) * field(row, "layer_floor_s") + latent * default(row, "latent_layer_floor_s", 0.0)
 
 
 def multiply_s(row: Row, part: Shard, imbalance: float) -> float:
@@ -147,5 +159,6 @@ def ratio_step(row: Row, part: Shard) -> Step:
         link_s_per_token=0.0,
         spans=tuple(SpanTimes(span, per_byte * part.cut.pace * span.read_bytes, 0.0) for span in part.spans),
         half_tokens=0.0,
+        prefill_overhead_s=0.0,
         own=0.0,
     )

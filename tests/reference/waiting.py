@@ -11,6 +11,7 @@ from reference.curve import Curve, State, Values
 from reference.workload import Workload
 
 LEAST_SPREAD = 0.05
+LEAST_VARIANCE = 1e-12
 NO_ROOM = 1e-7
 
 
@@ -44,7 +45,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Spread:
-    """Variances at every B, and d D/dB."""
+    """Variances at every B, and dD/dB at the same kappa."""
 
     running: Values  # V_R
     decoding: Values  # V_B
@@ -59,7 +60,8 @@ def spread(curve: Curve, state: State) -> Spread:
         relative = np.where(state.rate > 0, slopes.rate / state.rate, np.inf)
         of_running = np.maximum(relative / slopes.running, 1 / (state.running * (state.running + 1)))
         of_decoding = np.maximum(relative, 1 / (state.b * (state.b + 1)))
-    return Spread(z / of_running, z / of_decoding, slopes.decode)
+    running, decoding = np.maximum(z / of_running, LEAST_VARIANCE), np.maximum(z / of_decoding, LEAST_VARIANCE)
+    return Spread(running, decoding, curve.decode_slope(state.b, state.surplus))
 
 
 def burstiness(state: State) -> Values:
@@ -87,7 +89,7 @@ def seat_wait(curve: Curve, state: State, rate: Values, ceiling: Ceiling) -> Wai
         width = np.sqrt(found.running + of_kv)
         # in logarithms, for both may underflow
         tail = -exponent - np.log(np.sqrt(2 * np.pi) * width * idle)
-        below = log_ndtr((free - 0.5) / width)
+        below = log_ndtr(np.maximum(free - 0.5, 0.0) / width)
         probability = np.minimum(expit(tail - below), -np.expm1(-state.running))
         length = (load.arrival_cv**2 + job_cv2(load, ceiling)) / 2 / (ceiling.rate - rate)
     probability = np.where(state.running > 0, probability, 0.0)

@@ -72,7 +72,9 @@ pub struct Passage {
     /// T(B, 0) [s].
     pub step: Lanes,
     /// D(B) [s].
-    pub own_step: D,
+    pub own_step: Lanes,
+    /// dD/dB with as many peers in the crowd [s].
+    pub own_slope: Lanes,
     /// S1 = E[s] [s].
     pub work: Lanes,
     /// S2 = E[s²] [s²].
@@ -130,6 +132,16 @@ impl View for Detail {
     fn see(&mut self, at: &Operating) -> Operating {
         *at
     }
+}
+
+/// A request's decode with prefill spread evenly over it.
+struct Smooth {
+    /// T(B, 0) [s].
+    step: D,
+    /// D(B) [s].
+    own_step: D,
+    /// M [s].
+    residence: D,
 }
 
 /// What bursts add at one B.
@@ -257,23 +269,29 @@ impl Curve {
         let met = decoding.scale(self.others);
         let seen = met.offset(self.sees_itself);
         let room = D::constant(self.budget) - taken(decoding);
-        let steps = Steps { costs: &self.costs, routed: self.routed };
+        let riders = met / D::constant(w.decode_tokens);
+        let apart = D::splat(1.0) / riders.offset(Lanes::splat(1.0));
+        let steps = Steps { costs: &self.costs, routed: self.routed, apart };
         let batch = Batch { decoding, seen, company: self.company(met, room), room, longest: w.longest };
         let (work, gemms) = PrefillWork::new(&steps, &attention.prompts, &batch, watch);
         let step = gemms.step + self.costs.decode_rest(D::constant, decoding, attention.decode);
         let mut own_step = gemms.own_step + self.costs.decode_rest(D::constant, seen, attention.decode);
+        let mut own_slope = own_step.slope;
         let prefill = met * work.mean;
         let mut crowding = Crowding::NONE;
         if self.uneven {
             crowding.crowd = self.crowd(decoding, step, &work);
             let crowded = seen + crowding.crowd;
-            own_step = steps.decode_gemms(crowded) + self.costs.decode_rest(D::constant, crowded, attention.decode);
+            let alone = D::variable(crowded.value);
+            let slowing = steps.decode_gemms(alone) + self.costs.decode_rest(D::constant, alone, attention.decode);
+            own_step = D { value: slowing.value, slope: slowing.slope * crowded.slope };
+            own_slope = slowing.slope * self.others;
             self.add_peers(&mut crowding, decoding, step, own_step, &work);
         }
         let decode = own_step.scale(w.decode_tokens);
-        let smooth = decode + prefill;
-        let wake = self.wake(decoding, &work, step, own_step, smooth, room, crowding.peers);
-        let cycle = smooth + wake + crowding.later;
+        let smooth = Smooth { step, own_step, residence: decode + prefill };
+        let wake = self.wake(met, &work, &smooth, room, crowding.peers);
+        let cycle = smooth.residence + wake + crowding.later;
         let (rate, left) = (decoding / cycle, (cycle - prefill) / cycle);
         let flow = Flow { decoding, rate, step, left, peers: crowding.peers, others: self.others };
         let gate = Gate::new(&flow, &work, &self.host);
@@ -290,7 +308,8 @@ impl Curve {
             sharing: decode.value - decoding.value * decode.slope,
             passage: Passage {
                 step: step.value,
-                own_step,
+                own_step: own_step.value,
+                own_slope,
                 work: work.mean.value,
                 square: work.square.value,
                 room: room.value,
@@ -314,17 +333,18 @@ impl Curve {
 
     /// X: what the prompts that queued behind a request's own, and those that came meanwhile, add to its decode [s].
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn wake(&self, decoding: D, work: &PrefillWork, step: D, own_step: D, smooth: D, room: D, peers: D) -> D {
-        let met = decoding.scale(self.others);
-        let share = met * work.mean / smooth;
+    fn wake(&self, met: D, work: &PrefillWork, smooth: &Smooth, room: D, peers: D) -> D {
         let one = D::splat(1.0);
-        let excess = work.mean + share * (met / smooth) * work.square / (one - share * share) + peers;
-        let queued = (share * excess).max(D::ZERO);
+        let share = met * work.mean / smooth.residence;
+        let left = one - share * share;
+        let own = (share * (work.mean + peers)).max(D::ZERO);
+        let queued = share * share * (met / smooth.residence) * work.square / left;
+        let falling = own + queued * (share * share).scale(Lanes::splat(-1.0)).offset(Lanes::splat(3.0)) / left;
+        let settled = (own + queued) * smooth.residence / (smooth.residence + falling);
         let d1 = self.workload.decode_tokens;
-        let full = (own_step * room).scale(d1 / self.workload.mean_uncached) - met * step;
-        let most = (work.mean / smooth * full).scale(d1).max(D::ZERO);
-        queued * most / (queued + most).offset(Lanes::splat(f64::MIN_POSITIVE))
+        let full = (smooth.own_step * room).scale(d1 / self.workload.mean_uncached) - met * smooth.step;
+        let most = (work.mean / smooth.residence * full).scale(d1).max(D::ZERO);
+        settled * most / (settled + most).offset(Lanes::splat(f64::MIN_POSITIVE))
     }
 
     /// κ, held down by the prompts that can be prefilled while a request decodes.
@@ -378,6 +398,7 @@ impl StepCosts<Lanes> {
             exponent: lanes_of(replicas, |r| r.costs.exponent),
             inverse_exponent: lanes_of(replicas, |r| r.costs.inverse_exponent),
             prefill_half_tokens: lanes_of(replicas, |r| r.costs.prefill_half_tokens),
+            prefill_overhead: lanes_of(replicas, |r| r.costs.prefill_overhead),
         }
     }
 }

@@ -43,11 +43,13 @@ impl Iteration {
         linear.then(|| Self::new(replica.costs, attention.decode_s, attention.prefill_s))
     }
 
-    /// fixed + sequence_overhead·B + GEMM(B + c, B) + κ·Σctx + r·(B + c) + A [s], and the head's row of each completed prompt at
-    /// the FLOP limit, as the solvers charge it.
+    /// fixed + sequence_overhead·B + GEMM(B + c, B) + κ·Σctx + r·(B + c) + A [s], ψ where c > 0, and the head's row of each
+    /// completed prompt at the FLOP limit, as the solvers charge it.
     pub fn time(&self, batch: &Batch) -> f64 {
         let costs = &self.costs;
-        let prompts = costs.per_token * batch.prefill_tokens
+        let overhead = if batch.prefill_tokens > 0.0 { costs.prefill_overhead } else { 0.0 };
+        let prompts = overhead
+            + costs.per_token * batch.prefill_tokens
             + costs.head_row * batch.completed_prompts
             + batch.prefill_attention_s;
         let gemms = self.gemms_of_one(batch.decodes + batch.prefill_tokens, batch.decodes);
@@ -101,6 +103,7 @@ mod tests {
             exponent: 1.43,
             inverse_exponent: 1.0 / 1.43,
             prefill_half_tokens: 100.0,
+            prefill_overhead: 3e-3,
         };
         Iteration::new(costs, 1e-8, 1e-12)
     }
@@ -120,7 +123,7 @@ mod tests {
         let attention = one.prefill_attention_s(0.0, 600.0, 600.0);
         let ridden = Batch { prefill_tokens: 600.0, completed_prompts: 1.0, prefill_attention_s: attention, ..step };
         let [with, without] = one.costs.gemms(|x| x, true, [608.0, 8.0], [8.0, 8.0]);
-        let added = with - without + 5e-7 + 1e-7 * 600.0 + attention;
+        let added = with - without + 5e-7 + 1e-7 * 600.0 + attention + 3e-3;
         assert!((one.time(&ridden) - one.time(&step) - added).abs() < 1e-15);
     }
 

@@ -227,7 +227,7 @@ impl Latencies<'_> {
         let one = Lanes::splat(1.0);
         let (p, w) = (self.passage(), self.workload);
         let each = self.at.cycle.value / w.decode_tokens;
-        let slope = w.decode_tokens * p.own_step.slope / self.at.left;
+        let slope = w.decode_tokens * p.own_slope / self.at.left;
         let steps = w.decode_tokens * self.rate() * p.iteration * p.square / (self.at.left * self.at.left);
         let lasting = slope * slope * self.spread.decoding * Lanes::splat(LASTING);
         let decode = each * w.mean_output;
@@ -244,11 +244,11 @@ impl Latencies<'_> {
         let one = Lanes::splat(1.0);
         let tiny = Lanes::splat(f64::MIN_POSITIVE);
         let (rho, p) = (self.share(), self.passage());
-        let plain = p.own_step.value;
+        let plain = p.own_step;
         let chunks = self.rate() * p.iteration * self.prompts.mean(|one| one.chunks);
         let joined = one - (-chunks).exp();
         let deviation =
-            (self.spread.decoding.sqrt() * p.own_step.slope.abs()).max(plain * Lanes::splat(LEAST_GAP_SPREAD));
+            (self.spread.decoding.sqrt() * p.own_slope.abs()).max(plain * Lanes::splat(LEAST_GAP_SPREAD));
         let mean = rho * p.iteration / joined.max(tiny);
         let each = self.prompts.mean(|one| one.added * one.added / one.chunks);
         let square = self.rate() * p.iteration * each / (one - rho * rho) + rho * p.iteration * rho * p.iteration;

@@ -12,6 +12,10 @@ const LEAST_MEAN_S: f64 = 1e-12;
 const MOST_SHAPE: f64 = 1e4;
 /// Relative room on either side of a bracket for rounding.
 const ROOM: f64 = 1e-9;
+/// Weight below which a component cannot be seen in any percentile.
+const LEAST_WEIGHT: f64 = 1e-18;
+/// Share of a bracket by which its coordinate begins above zero, so that steps are short beside the bracket, not beside t.
+const BEGINS: f64 = 1e-3;
 
 /// A gamma law: ((x/mean)^⅓ − center)·steepness is nearly standard normal.
 #[derive(Clone, Copy, Debug)]
@@ -112,19 +116,21 @@ impl Mixture {
     #[inline(always)]
     fn quantile_in_lanes(&self, level: &Level) -> Lanes {
         let (low, high) = self.between(level);
-        let mut excess = Exceeded { mixture: self, level: *level };
         let wide = Lanes::splat(ROOM) * high;
-        let (low, high) = ((low - wide).max(Lanes::splat(0.0)), high + wide);
+        let (low, high) = ((low - wide).max(Lanes::ZERO), high + wide);
+        let begin = low - (high - low) * Lanes::splat(BEGINS);
+        let mut excess = Exceeded { mixture: self, level: *level, begin };
+        let (low, high) = (low - begin, high - begin);
         let (f_low, f_high) = (excess.sample(low).f, excess.sample(high).f);
         let zero = Lanes::splat(0.0);
         let inside = f_low.value.less(zero).and(zero.at_most(f_high.value));
         let bracket = Bracket { low, high, f_low, f_high };
-        let middle = (low + high) * Lanes::splat(0.5);
+        let middle = begin + (low + high) * Lanes::splat(0.5);
         if !Lanes::any(inside) {
             return middle;
         }
         let Root { at, .. } = root::solve(bracket, bracket.guess(), inside, &mut excess);
-        Lanes::select(inside, at, middle)
+        Lanes::select(inside, begin + at, middle)
     }
 
     /// The least and the largest quantile of the components: the mixture's lies between them.
@@ -134,7 +140,7 @@ impl Mixture {
         let (mut low, mut high) = (Lanes::splat(f64::MAX), zero);
         for one in &self.components {
             let quantile = one.shift + one.gamma.quantile(level.z);
-            let counts = zero.less(one.weight);
+            let counts = Lanes::splat(LEAST_WEIGHT).less(one.weight);
             low = Lanes::select(counts, low.min(quantile), low);
             high = Lanes::select(counts, high.max(quantile), high);
         }
@@ -146,20 +152,22 @@ impl Mixture {
 struct Exceeded<'a> {
     mixture: &'a Mixture,
     level: Level,
+    /// Where the coordinate begins [s].
+    begin: Lanes,
 }
 
 impl Function for Exceeded<'_> {
     #[inline(always)]
-    fn sample(&mut self, t: Lanes) -> Sample {
-        let t = D::variable(t);
+    fn sample(&mut self, x: Lanes) -> Sample {
+        let t = D::variable(self.begin + x);
         let survival = self.mixture.ln_survival(t, D::constant);
         Sample { f: D::constant(self.level.ln_tail) - survival, carried: t }
     }
 
     /// Laws that have begun: each may begin with a jump.
     #[inline(always)]
-    fn piece(&self, t: Lanes) -> Lanes {
-        let one = Lanes::splat(1.0);
+    fn piece(&self, x: Lanes) -> Lanes {
+        let (one, t) = (Lanes::splat(1.0), self.begin + x);
         let begun = |sum: Lanes, law: &Component| sum + Lanes::select(law.shift.less(t), one, Lanes::ZERO);
         self.mixture.components.iter().fold(Lanes::ZERO, begun)
     }

@@ -39,6 +39,7 @@ pub struct FullProfile {
     pub sequence_overhead_s: f64,
     pub layer_floor_s: f64,
     pub latent_layer_floor_s: f64,
+    pub prefill_layer_overhead_s: f64,
     pub scaleup: AllReduce,
     pub pcie: AllReduce,
     pub host_latency_s: f64,
@@ -69,6 +70,7 @@ impl FullProfile {
             sequence_overhead_s: zero_or_more("sequence_overhead_s")?,
             layer_floor_s: zero_or_more("layer_floor_s")?,
             latent_layer_floor_s: zero_or_more("latent_layer_floor_s")?,
+            prefill_layer_overhead_s: zero_or_more("prefill_layer_overhead_s")?,
             scaleup: AllReduce {
                 latency_s: zero_or_more("allreduce_latency_s")?,
                 latency_per_doubling_s: zero_or_more("allreduce_latency_per_doubling_s")?,

@@ -66,6 +66,7 @@ pub const REPLICA_FIELDS: &[&str] = &[
     "sequence_overhead_s",
     "layer_floor_s",
     "latent_layer_floor_s",
+    "prefill_layer_overhead_s",
     "allreduce_latency_s",
     "allreduce_latency_per_doubling_s",
     "allreduce_bandwidth_efficiency",

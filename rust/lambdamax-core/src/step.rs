@@ -47,6 +47,8 @@ pub struct StepCosts<R> {
     pub inverse_exponent: R,
     /// Prompt length at which prefill attention reaches half of its efficiency, c_½ [tokens].
     pub prefill_half_tokens: R,
+    /// What an iteration with prompt tokens in it takes beyond their work, ψ [s].
+    pub prefill_overhead: R,
 }
 
 /// Attention through one span, all layers that have it.
@@ -255,6 +257,7 @@ impl StepCosts<f64> {
         exponent: 1.0,
         inverse_exponent: 1.0,
         prefill_half_tokens: 0.0,
+        prefill_overhead: 0.0,
     };
 
     /// Whether some weights are read only for the tokens that are routed to them.
@@ -313,6 +316,7 @@ impl StepCosts<f64> {
             exponent: profile.roofline_exponent,
             inverse_exponent: 1.0 / profile.roofline_exponent,
             prefill_half_tokens: profile.prefill_attention_half_tokens,
+            prefill_overhead: scale * parts.architecture.layers() * profile.prefill_layer_overhead_s,
         }))
     }
 

@@ -12,6 +12,8 @@ pub struct Steps<'a> {
     pub costs: &'a StepCosts<Lanes>,
     /// Whether some of them have experts.
     pub routed: bool,
+    /// A prompt's share of an iteration that all that come while another runs ride on, 1/(1 + m).
+    pub apart: D,
 }
 
 impl Steps<'_> {
@@ -19,6 +21,12 @@ impl Steps<'_> {
     #[inline(always)]
     fn gemms<const N: usize>(&self, tokens: [D; N], rows: [D; N]) -> [D; N] {
         self.costs.gemms(D::constant, self.routed, tokens, rows)
+    }
+
+    /// Iterations that a prompt pays for: f of those it fills, and its share a of one that it does not, f + a²/(a + f).
+    #[inline(always)]
+    fn iterations(&self, cut: &Cut) -> D {
+        cut.filled + self.apart * self.apart / (self.apart + cut.filled)
     }
 
     /// GEMM time of a step of `decodes` alone [s].
@@ -177,6 +185,8 @@ struct Cut {
     chunks: Lanes,
     /// Tokens of the last chunk.
     last: D,
+    /// Budgets that it fills, u/C.
+    filled: D,
 }
 
 impl Cut {
@@ -184,7 +194,7 @@ impl Cut {
     fn new(node: &Prompt, room: D) -> Self {
         let chunks = whole_chunks(node.uncached, room.value);
         let last = D::constant(node.uncached) - room.scale(chunks - Lanes::splat(1.0));
-        Self { chunks, last }
+        Self { chunks, last, filled: D::constant(node.uncached) / room }
     }
 }
 
@@ -205,7 +215,8 @@ impl Chunking<'_> {
     #[inline(always)]
     fn added(&self, node: &Prompt, cut: &Cut, with_last: D) -> D {
         let full = self.full_chunk.scale(cut.chunks - Lanes::splat(1.0));
-        full.offset(node.added) + (with_last - self.without)
+        let overhead = self.steps.iterations(cut).scale(self.steps.costs.prefill_overhead);
+        full.offset(node.added) + (with_last - self.without) + overhead
     }
 }
 

@@ -80,7 +80,7 @@ impl SeatWait {
         let variance = spread.running + kept;
         let full = (-rarity).exp() / (Lanes::splat(std::f64::consts::TAU) * variance).sqrt();
         let beyond = full / idle;
-        let below = one - ln_tail((free - Lanes::splat(0.5)) / variance.sqrt()).exp();
+        let below = one - ln_tail((free - Lanes::splat(0.5)).max(zero) / variance.sqrt()).exp();
         let chance = (beyond / (below + beyond)).min(one - (-running).exp());
         let variation = Lanes::select(ceiling.by_pool, jobs.time_variation, workload.output_cv * workload.output_cv);
         let dispersion = workload.arrival_cv * workload.arrival_cv + variation;

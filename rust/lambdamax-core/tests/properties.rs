@@ -57,7 +57,9 @@ impl Facts {
             "roofline_exponent" => self.exponent,
             "prefill_attention_half_tokens" => 2600.0,
             "step_overhead_s" | "host_latency_s" => self.overhead,
-            "sequence_overhead_s" | "allreduce_latency_s" | "layer_floor_s" => self.overhead / 100.0,
+            "sequence_overhead_s" | "allreduce_latency_s" | "layer_floor_s" | "prefill_layer_overhead_s" => {
+                self.overhead / 100.0
+            }
             "host_latency_per_token_s" => self.overhead / 1000.0,
             name if name.ends_with("efficiency") => 0.8,
             "default_memory_utilization" => 0.9,

@@ -1,0 +1,235 @@
+"""The shipped profiles, fitted to the shipped measurements, with their errors: `python benches/fit_profiles.py`.
+
+Writes `fitted_profiles.csv`, `fitted_constants.csv` and `held_out.parquet` of the package data, and the tables and the
+plot of docs/calibration.md. With measured CSV files as arguments it first makes the table of measurements of them:
+every row that can be compared, with its source, address and date; where none is stated, that of reading.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+import calibration_page
+import size_transfer
+from lambdamax.calibration.errors import compared
+from lambdamax.calibration.families import key_of
+from lambdamax.calibration.held_out import band
+from lambdamax.calibration.matched import match
+from lambdamax.calibration.measured import read_measured
+from lambdamax.calibration.predicted import Predictor, Run
+from lambdamax.calibration.rows import METRICS, Measured
+from lambdamax.calibration.shipping import Everything, Shipped, fit_all
+from lambdamax.calibration.validating import HELD_OUT_FILE, numbered
+from lambdamax.catalog import Catalog, load_catalog
+from lambdamax.facts import DATA
+from lambdamax.fitted import (
+    DEFAULT,
+    FALLBACKS,
+    KEYS_FILE,
+    LEVELS,
+    POINTS,
+    TTFT_UNCERTAINTY,
+    UNCERTAINTY,
+    VALUES_FILE,
+    Fitted,
+    Key,
+    nearest,
+)
+from lambdamax.profiles import CONSTANTS, Constant
+
+Floats = NDArray[np.float64]
+TABLE: Final = DATA / "measured_rows.parquet"
+SOURCE: Final = "measured_rows.parquet, by python benches/fit_profiles.py"
+DIGITS: Final = 4
+FEW: Final = 10
+SUPERSEDED: Final = ("argonne_llm_inference_bench", ("h100-sxm", "gh200-96"))
+UNITS: Final = {
+    "gathered_share": "share of the time lost to the prompts of others",
+    "handover": "intervals between completions",
+}
+BAND: Final = "u in rate/(1 + u) to rate*(1 + u)"
+OF_RATE: Final = ("tpot", "output_tok_s", "request_rate")
+
+
+class Errors:
+    """ln(predicted/measured) of each row held out, of its rate and of its TTFT, NaN where there is none."""
+
+    def __init__(self, rows: Iterable[Measured], predicted: Mapping[str, Floats]) -> None:
+        """Compare the first of TPOT, throughput and rate that a row has, and its TTFT."""
+        rows = tuple(rows)
+        logs = {
+            metric: np.log(predicted[metric] / np.array([row.results.get(metric, np.nan) for row in rows]))
+            for metric in METRICS
+        }
+        self.by_metric = logs
+        self.rate = np.full(len(rows), np.nan)
+        for metric in reversed(OF_RATE):
+            self.rate = np.where(np.isnan(logs[metric]), self.rate, logs[metric])
+        self.ttft = logs["ttft"]
+
+    def band(self, metric: str, places: NDArray[np.intp]) -> float:
+        """u of the band of a metric over some rows."""
+        return band((self.ttft if metric == "ttft" else self.rate)[places])
+
+
+def main(files: list[str]) -> None:
+    """Fit everything and write it."""
+    catalog = load_catalog()
+    if files:
+        write_table(files, catalog)
+    table = pl.read_parquet(TABLE)
+    rows = match(table, catalog).rows
+    found = fit_all(rows, lambda said: print(said, file=sys.stderr))
+    errors = Errors(rows, found.held_out)
+    made = [fitted(one, rows, errors, catalog) for one in found.shipped if one.is_own]
+    write_profiles(made, fallback_bands(made, rows, errors, catalog), latest(rows))
+    held = held_out_table(found, errors)
+    held.write_parquet(DATA / HELD_OUT_FILE, compression="zstd")
+    calibration_page.write(held, "\n".join(size_transfer.table(rows, catalog)))
+
+
+def write_table(files: Iterable[str], catalog: Catalog) -> None:
+    """The rows of `files` that can be compared, in the order of their source."""
+    whole = read_measured(map(Path, files))
+    kept = match(whole.with_row_index("place"), catalog).rows
+    places = [row.origin["place"] for row in kept if not superseded(row)]
+    dated = pl.col("date").fill_null(datetime.date.today().isoformat())
+    whole[places].with_columns(dated).write_parquet(TABLE, compression="zstd", compression_level=19)
+
+
+def superseded(row: Measured) -> bool:
+    """Whether newer engines were measured on that accelerator: engines of 2024, whose version is not even stated."""
+    source, gpus = SUPERSEDED
+    return row.origin["source"] == source and row.at.gpu in gpus
+
+
+def latest(rows: Iterable[Measured]) -> str:
+    """The newest date of a measurement."""
+    return max(row.origin["date"] or "" for row in rows)
+
+
+def fitted(one: Shipped, rows: tuple[Measured, ...], errors: Errors, catalog: Catalog) -> Fitted:
+    """A group's fit as a profile."""
+    places = np.array(one.group.places)
+    parent = catalog.accelerator(one.group.key.gpu).default_profile
+    its = Predictor([rows[place] for place in places])
+    constants = one.fit.freedom.moved(one.fit.moves, its.replicas[0])
+    told = {name: value for name, value in constants.items() if one.fit.told[name]}
+    run = one.fit.run
+    values = {**told, "gathered_share": run.gathered_share, "handover": run.handover}
+    wide = places if len(places) >= FEW else in_pool(one, rows)
+    numbers = {POINTS: float(len(places)), UNCERTAINTY: errors.band("tpot", wide)}
+    if np.isfinite(errors.ttft[wide]).any():
+        numbers[TTFT_UNCERTAINTY] = errors.band("ttft", wide)
+    date = latest(rows[place] for place in places)
+    every = {**numbers, **values}
+    return Fitted(
+        one.group.key,
+        parent,
+        date,
+        {name: constant(one.group.key.name, name, each, date) for name, each in every.items()},
+    )
+
+
+def in_pool(one: Shipped, rows: tuple[Measured, ...]) -> NDArray[np.intp]:
+    """The places of the rows of the same engine and kind of models."""
+    key = one.group.key
+    alike = [place for place, row in enumerate(rows) if (row.engine, key_of(row).family) == (key.engine, key.family)]
+    return np.array(alike)
+
+
+def constant(profile: str, name: str, value: float, date: str) -> Constant:
+    """A number with its unit and where it is from."""
+    allowed = CONSTANTS["full"].get(name)
+    unit = allowed.unit if allowed else UNITS.get(name, "rows" if name == POINTS else BAND)
+    return Constant(float(f"{value:.{DIGITS}g}"), unit, SOURCE, date, "", profile)
+
+
+def fallback_bands(
+    made: list[Fitted], rows: tuple[Measured, ...], errors: Errors, catalog: Catalog
+) -> dict[str, float]:
+    """u of each fallback, from every group predicted as if its own profile, and the nearer ones, were not there."""
+    architectures = {name: catalog.accelerator(name).architecture for name in catalog.accelerators}
+    members: dict[Key, list[int]] = {}
+    for place, row in enumerate(rows):
+        members.setdefault(key_of(row), []).append(place)
+    logs: dict[str, list[float]] = {}
+    for key, places in members.items():
+        its = Predictor([rows[place] for place in places])
+        for level, constants, run in others(key, made, architectures):
+            answers = its.predict([constants] * len(its.replicas), run).metrics
+            off = Errors(its.rows, answers)
+            logs.setdefault(level, []).extend(off.rate)
+            logs.setdefault(f"ttft_{level}", []).extend(off.ttft)
+    return {level: band(np.array(values)) for level, values in logs.items()}
+
+
+def others(
+    key: Key, made: list[Fitted], architectures: Mapping[str, str]
+) -> Iterator[tuple[str, dict[str, float], Run]]:
+    """For each level of fallback the nearest profile of it, and the default constants."""
+    yield DEFAULT, {}, Run()
+    for level in LEVELS[1:]:
+        fit = [one for one in made if at_level(key, one, architectures) == level]
+        found = nearest(key, fit, architectures)
+        if found is not None:
+            own = found.fitted.profile().constants
+            constants = {name: own[name].value for name in CONSTANTS["full"]}
+            yield level, constants, Run(found.fitted.value("gathered_share", 0.05), found.fitted.value("handover", 0.0))
+
+
+def at_level(key: Key, one: Fitted, architectures: Mapping[str, str]) -> str | None:
+    """How near a profile is to what is wanted, None if it is not near at all."""
+    found = nearest(key, [one], architectures)
+    return None if found is None else found.level
+
+
+def write_profiles(made: Iterable[Fitted], bands: Mapping[str, float], date: str) -> None:
+    """The two tables of fitted profiles."""
+    made = sorted(made, key=lambda one: one.key.name)
+    keys = [(*one.key, one.inherits, SOURCE, one.date) for one in made]
+    write_csv(DATA / KEYS_FILE, (*Key._fields, "inherits", "source", "date"), keys)
+    every = [constant(FALLBACKS, level, value, date) for level, value in sorted(bands.items()) if np.isfinite(value)]
+    named = [(each, level) for each, level in zip(every, sorted(bands), strict=False)]
+    lines = [(FALLBACKS, level, each.value, each.unit, each.source, each.date, "") for each, level in named]
+    for one in made:
+        for name, each in one.values.items():
+            lines.append((one.key.name, name, each.value, each.unit, each.source, each.date, ""))
+    write_csv(DATA / VALUES_FILE, ("profile", "constant", "value", "unit", "source", "date", "note"), lines)
+
+
+def write_csv(path: Path, header: tuple[str, ...], lines: Iterable[tuple[object, ...]]) -> None:
+    """A CSV file of the package data."""
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(lines)
+
+
+def held_out_table(found: Everything, errors: Errors) -> pl.DataFrame:
+    """A line for each measured value, what the fit of the other folds says, and the band that its profile states."""
+    count = len(found.rows)
+    bands = {metric: np.full(count, np.nan) for metric in METRICS}
+    names = [""] * count
+    for one in found.shipped:
+        places = np.array(one.group.places)
+        for place in places:
+            names[place] = one.group.key.name if one.is_own else DEFAULT
+        wide = places if len(places) >= FEW else in_pool(one, found.rows)
+        for metric in METRICS:
+            bands[metric][places] = errors.band(metric, wide)
+    table = compared(found.rows, found.held_out, bands, names)
+    return numbered(table, found.rows, found.held_out).with_columns(pl.col("uncertainty").fill_nan(None))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
