@@ -153,7 +153,9 @@ def test_the_full_model_to_forty_digits() -> None:
     def residence(b: mp.mpf) -> mp.mpf:
         smooth = 299 * decode(b + 1) + b * prompt(b)
         rho = b * prompt(b) / smooth
-        push = rho * (prompt(b) + rho * b / smooth * prompt(b) ** 2 / (1 - rho**2))
+        own, left = rho * prompt(b), 1 - rho**2
+        queued = rho**2 * b / smooth * prompt(b) ** 2 / left
+        push = (own + queued) * smooth / (smooth + own + queued * (3 - rho**2) / left)
         most = 299 * prompt(b) / smooth * (299 * decode(b + 1) * (8193 - b) / 1500 - b * decode(b))
         return smooth + push * most / (push + most)
 

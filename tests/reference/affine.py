@@ -66,7 +66,9 @@ class Affine:
         smooth, step_s = self.smooth(b), self.constant_s + self.slope_s * b
         rate = b / smooth
         rho = rate * self.prompt_s
-        push = rho * (self.prompt_s + rho * rate * self.prompt_square_s2 / (1 - rho**2))
+        own, left = rho * self.prompt_s, 1 - rho**2
+        queued = rho**2 * rate * self.prompt_square_s2 / left
+        push = (own + queued) * smooth / (smooth + own + queued * (3 - rho**2) / left)
         full = (self.budget - max(b - 1, 0.0)) / self.uncached * self.d1 * step_s
         most = self.d1 * self.prompt_s / smooth * max(full - b * (step_s - self.own_step_s), 0.0)
         return push * most / (push + most) if push else 0.0

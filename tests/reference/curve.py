@@ -165,7 +165,7 @@ class Curve:
         s = self.prompts_s(b, chunks)
         smooth = self.smooth(b, s)
         peers = self.peers_s(smooth)
-        later = (1 - smooth.rho) / 2 * at_least(smooth.surplus * smooth.s1 - peers, 0.0)
+        later = (1 - smooth.rho) / 2 * at_least(smooth.surplus * smooth.s1 - at_least(peers, 0.0), 0.0)
         decoding = smooth.residence + self.wake_s(b, smooth, peers) + later
         rate, rho = b / decoding, others * b * smooth.s1 / decoding
         iteration = smooth.first / (1 - rho)

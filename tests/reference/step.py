@@ -67,8 +67,8 @@ class Step:
     def prompt(self, u: Number, attention_s: Number, there: tuple[Number, Number], chunk: Number, k: Number) -> Number:
         """s(u, B): a prompt of u uncached tokens, cut in k chunks of `chunk` (the last shorter), with its attention.
 
-        `there`: B, and h, the prompt tokens of others that each chunk finds before it. What an iteration costs beyond its
-        work comes on top: `prompt_overhead`.
+        `there`: B, and h, the prompt tokens of others that each chunk finds before it. What an iteration costs beyond
+        its work comes on top: `prompt_overhead`.
         """
         b, company = there
         last, before = u - (k - 1) * chunk, b + company

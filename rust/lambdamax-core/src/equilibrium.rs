@@ -372,7 +372,7 @@ impl Curve {
             window = shortest + peers.max(D::ZERO);
         }
         crowding.peers = peers;
-        let later = crowding.crowd * work.mean - peers;
+        let later = crowding.crowd * work.mean - peers.max(D::ZERO);
         crowding.later = later.max(D::ZERO).scale(Lanes::splat(0.5)) * (one - share);
     }
 }

@@ -247,8 +247,7 @@ impl Latencies<'_> {
         let plain = p.own_step;
         let chunks = self.rate() * p.iteration * self.prompts.mean(|one| one.chunks);
         let joined = one - (-chunks).exp();
-        let deviation =
-            (self.spread.decoding.sqrt() * p.own_slope.abs()).max(plain * Lanes::splat(LEAST_GAP_SPREAD));
+        let deviation = (self.spread.decoding.sqrt() * p.own_slope.abs()).max(plain * Lanes::splat(LEAST_GAP_SPREAD));
         let mean = rho * p.iteration / joined.max(tiny);
         let each = self.prompts.mean(|one| one.added * one.added / one.chunks);
         let square = self.rate() * p.iteration * each / (one - rho * rho) + rho * p.iteration * rho * p.iteration;

@@ -86,6 +86,11 @@ pub trait Function {
 
     /// A number that differs on the two sides of any jump of f.
     fn piece(&self, x: Lanes) -> Lanes;
+
+    /// Relative step after which the next error is negligible; shorter where slopes are not exact.
+    fn settled_step(&self) -> f64 {
+        SETTLED_STEP
+    }
 }
 
 /// The outcome.
@@ -118,7 +123,7 @@ pub fn solve(mut bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl 
         bracket.narrow(x, value);
         let (next, inside) = next_point(&bracket, x, value);
         let closed = (bracket.high - bracket.low).at_most(Lanes::splat(CLOSED_BRACKET) * bracket.high);
-        let mut settled = open.and(inside).and((next - x).abs().at_most(Lanes::splat(SETTLED_STEP) * x));
+        let mut settled = open.and(inside).and((next - x).abs().at_most(Lanes::splat(f.settled_step()) * x));
         if Lanes::any(settled) {
             settled = settled.and(equal(f.piece(next), f.piece(x)));
         }

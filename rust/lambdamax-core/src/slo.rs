@@ -15,6 +15,8 @@ type D = Dual<Lanes>;
 
 /// A percentile that stands for the mean.
 pub const MEAN: f64 = 0.0;
+/// Relative step of a secant after which the next error is below 1e-12: the product of the last two.
+const SECANT_STEP: f64 = 1e-10;
 /// Any percentile, where a lane asks for the mean.
 const SOME_PERCENTILE: f64 = 50.0;
 
@@ -102,6 +104,10 @@ impl Function for Along<'_> {
 
     fn piece(&self, x: Lanes) -> Lanes {
         self.chart.curve.chunks(x)
+    }
+
+    fn settled_step(&self) -> f64 {
+        SECANT_STEP
     }
 }
 
