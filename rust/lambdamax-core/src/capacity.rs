@@ -127,16 +127,22 @@ impl Start {
     /// Brackets the smallest root of an f among the probes below `top`, and `top` itself, where f is `at_top`.
     #[inline(always)]
     pub fn new(chart: &Chart, top: Lanes, at_top: D, f: impl Fn(&Operating) -> D) -> Self {
+        let probes = chart.probes.0.iter().map(|probe| (probe.decoding.value, f(probe)));
+        Self::among(probes, top, at_top)
+    }
+
+    /// The same among (B, f) in rising B, the first of which is idle.
+    #[inline(always)]
+    pub fn among(mut probes: impl Iterator<Item = (Lanes, D)>, top: Lanes, at_top: D) -> Self {
         let zero = Lanes::splat(0.0);
-        let probes = &chart.probes.0;
-        let at_idle = f(&probes[0]);
+        let at_idle = probes.next().map_or(at_top, |idle| idle.1);
         let mut found = LaneMask::NONE;
         let mut bracket = Bracket { low: zero, high: zero, f_low: at_idle, f_high: at_idle };
         let mut previous = (zero, at_idle);
-        for probe in &probes[1..] {
-            let before_top = probe.decoding.value.less(top);
-            let high = Lanes::select(before_top, probe.decoding.value, top);
-            let value = D::select(before_top, f(probe), at_top);
+        for (decoding, f) in probes {
+            let before_top = decoding.less(top);
+            let high = Lanes::select(before_top, decoding, top);
+            let value = D::select(before_top, f, at_top);
             let here = zero.at_most(value.value).and(!found);
             bracket.low = Lanes::select(here, previous.0, bracket.low);
             bracket.high = Lanes::select(here, high, bracket.high);
@@ -147,6 +153,23 @@ impl Start {
         }
         let beyond = zero.at_most(at_idle.value);
         Self { bracket, inside: found.and(!beyond), beyond }
+    }
+
+    /// Another start in some lanes.
+    #[must_use]
+    pub fn unless(self, lanes: LaneMask, other: &Self) -> Self {
+        let pick = |a: Lanes, b: Lanes| Lanes::select(lanes, a, b);
+        let both = |a: LaneMask, b: LaneMask| lanes.and(a).or((!lanes).and(b));
+        Self {
+            bracket: Bracket {
+                low: pick(other.bracket.low, self.bracket.low),
+                high: pick(other.bracket.high, self.bracket.high),
+                f_low: D::select(lanes, other.bracket.f_low, self.bracket.f_low),
+                f_high: D::select(lanes, other.bracket.f_high, self.bracket.f_high),
+            },
+            inside: both(other.inside, self.inside),
+            beyond: both(other.beyond, self.beyond),
+        }
     }
 }
 

@@ -9,10 +9,14 @@ type D = Dual<Lanes>;
 
 /// Where the curve is looked at before any root is sought, as shares of the largest B; they bracket every root.
 const PROBED_SHARES: [f64; 6] = [0.0, 1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0 / 2.0, 1.0];
-/// The same with experts, and the share of `PROBED_SHARES` that a lane without any looks at in its place, so that it does not depend
-/// on its neighbours. A prompt that is alone reads the experts for itself, so that latencies can have a hump at small B.
-const ROUTED_SHARES: [(f64, f64); 15] = [
+/// The same where latencies or the rate can have humps, and the share of `PROBED_SHARES` that another lane looks at in its place, so
+/// that it does not depend on its neighbours. With experts a prompt that is alone reads the experts for itself; where prompts outweigh
+/// answers, a request's wake comes early and ends near the end of the range.
+const MANY_SHARES: [(f64, f64); 21] = [
     (0.0, 0.0),
+    (1.0 / 262_144.0, 1.0 / 64.0),
+    (1.0 / 65_536.0, 1.0 / 64.0),
+    (1.0 / 16_384.0, 1.0 / 64.0),
     (1.0 / 8192.0, 1.0 / 64.0),
     (1.0 / 4096.0, 1.0 / 64.0),
     (1.0 / 2048.0, 1.0 / 64.0),
@@ -26,8 +30,13 @@ const ROUTED_SHARES: [(f64, f64); 15] = [
     (1.0 / 8.0, 1.0 / 4.0),
     (1.0 / 4.0, 1.0 / 4.0),
     (1.0 / 2.0, 1.0 / 2.0),
+    (0.7, 1.0),
+    (0.85, 1.0),
+    (0.95, 1.0),
     (1.0, 1.0),
 ];
+/// Prefill of a prompt over the decode of an idle replica's request, above which prompts outweigh answers.
+const PROMPTS_OUTWEIGH: f64 = 0.1;
 /// Share of what sharing gains that prefill takes back, above which a curve that still rises at its end may have dipped
 /// between two probes. In 20,000 random curves every dip showed 0.92 or more at a probe.
 const NEARLY_FLAT: f64 = 0.75;
@@ -58,15 +67,17 @@ impl Probes {
     fn new(curve: &Curve) -> (Self, Lanes) {
         let at = |shares: Lanes| curve.at(curve.most_decoding * shares);
         let few = Lanes::splat(PROBED_SHARES.len() as f64);
-        let routed = curve.routed_lanes();
-        if !Lanes::any(routed) {
-            return (Self(PROBED_SHARES.iter().map(|&share| at(Lanes::splat(share))).collect()), few);
+        let idle = at(Lanes::ZERO);
+        let outweighed = idle.sharing * Lanes::splat(PROMPTS_OUTWEIGH);
+        let humps = curve.routed_lanes().or(outweighed.less(idle.passage.work));
+        if !Lanes::any(humps) {
+            let others = PROBED_SHARES[1..].iter().map(|&share| at(Lanes::splat(share)));
+            return (Self(std::iter::once(idle).chain(others).collect()), few);
         }
-        let share = |&(routed_share, plain): &(f64, f64)| {
-            at(Lanes::select(routed, Lanes::splat(routed_share), Lanes::splat(plain)))
-        };
-        let many = Lanes::splat(ROUTED_SHARES.len() as f64);
-        (Self(ROUTED_SHARES.iter().map(share).collect()), Lanes::select(routed, many, few))
+        let share = |&(many, plain): &(f64, f64)| at(Lanes::select(humps, Lanes::splat(many), Lanes::splat(plain)));
+        let many = Lanes::splat(MANY_SHARES.len() as f64);
+        let others = MANY_SHARES[1..].iter().map(share);
+        (Self(std::iter::once(idle).chain(others).collect()), Lanes::select(humps, many, few))
     }
 }
 

@@ -17,6 +17,8 @@ type D = Dual<Lanes>;
 pub const MEAN: f64 = 0.0;
 /// Relative step of a secant after which the next error is below 1e-12: the product of the last two.
 const SECANT_STEP: f64 = 1e-10;
+/// Looks for a percentile, each at twice the B of the one before: light loads can have humps.
+const HALVINGS: i32 = 22;
 /// Any percentile, where a lane asks for the mean.
 const SOME_PERCENTILE: f64 = 50.0;
 
@@ -118,8 +120,21 @@ pub fn largest_rate(chart: &Chart, standard: &Standard) -> LimitRate {
     let level = Level::of(Lanes::select(mean, Lanes::splat(SOME_PERCENTILE), standard.percentile));
     let (spread, previous) = (!mean.all(), (zero, zero));
     let mut along = Along { standard, chart, level: &level, spread, previous };
-    let Start { mut bracket, inside, beyond } =
-        Start::new(chart, standard.top, D::constant(one), |probe| D::constant(along.look(probe.decoding.value).0));
+    let at = |decoding: Lanes| (decoding, D::constant(along.look(decoding).0));
+    // Where some lane asks for a percentile, the others still look where they would look alone.
+    let probed = chart.probes.0.iter().map(|probe| at(probe.decoding.value));
+    let mut start = Start::among(probed, standard.top, D::constant(one));
+    if spread {
+        let share = |halvings: i32| Lanes::splat(f64::powi(0.5, halvings));
+        let ladder = (1..=HALVINGS).rev().map(|halvings| at(standard.top * share(halvings)));
+        let finely = Start::among(
+            std::iter::once(at(zero)).chain(ladder).chain([at(standard.top)]),
+            standard.top,
+            D::constant(one),
+        );
+        start = start.unless(!mean, &finely);
+    }
+    let Start { mut bracket, inside, beyond } = start;
     let secant = (bracket.f_high.value - bracket.f_low.value) / (bracket.high - bracket.low);
     bracket.f_low.slope = secant;
     bracket.f_high.slope = secant;
