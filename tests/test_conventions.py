@@ -42,6 +42,15 @@ PYTHON_FLOORS = [
     *("operating", "claim", "budget", "explain", "simulate", "demand", "curve", "fluid", "ages", "spike", "finite_run"),
     *("played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices", "divided"),
     *(
+        "report.gathered",
+        "report.packed",
+        "report.views",
+        "report.charts",
+        "report.provenance",
+        "report.page",
+        "report",
+    ),
+    *(
         "plot",
         "drawn",
         "sized",
@@ -53,6 +62,7 @@ PYTHON_FLOORS = [
         "sweep_command",
         "frontier_command",
         "decode_command",
+        "report_command",
         "cli",
     ),
 ]
@@ -168,12 +178,13 @@ def test_every_public_name_is_there_and_a_function_stays_one() -> None:
     import lambdamax.curve
     import lambdamax.finite_run
     import lambdamax.frontier
+    import lambdamax.report
     import lambdamax.scan
     import lambdamax.spike
     import lambdamax.sweep
 
     assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
-    functions = ("curve", "finite_run", "frontier", "load", "scan", "simulate", "solve", "spike", "sweep")
+    functions = ("curve", "finite_run", "frontier", "load", "report", "scan", "simulate", "solve", "spike", "sweep")
     assert all(callable(getattr(lambdamax, name)) for name in functions)
     assert lambdamax.__version__ == _engine.__version__
 

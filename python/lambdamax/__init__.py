@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lambdamax.frontier import pareto as pareto
     from lambdamax.maps import binding_map as binding_map
     from lambdamax.maps import winner_map as winner_map
+    from lambdamax.report import report as report
     from lambdamax.robustness import robustness as robustness
     from lambdamax.scan import scan as scan
     from lambdamax.simulate import Simulation as Simulation
@@ -81,6 +82,7 @@ __all__ = [
     "pareto",
     "read_spec",
     "replicas_for",
+    "report",
     "robustness",
     "scan",
     "simulate",
@@ -111,6 +113,7 @@ _HOMES: Final = {
     "pareto": "frontier",
     "read_spec": "spec",
     "replicas_for": "demand",
+    "report": "report",
     "robustness": "robustness",
     "scan": "scan",
     "simulate": "simulate",

@@ -1,4 +1,4 @@
-"""The command line: `lambdamax sweep`, `frontier`, `explain`, `simulate` and `catalog`.
+"""The command line: `lambdamax sweep`, `frontier`, `report`, `explain`, `simulate` and `catalog`.
 
 Tables go to standard output, progress and messages to standard error. Exit status: 0 done, 1 the user's mistake,
 2 usage, 130 interrupted. Heavy modules are imported by the commands that need them.
@@ -27,6 +27,7 @@ from lambdamax.options import catalog_option as _catalog
 from lambdamax.options import json_option as _json
 from lambdamax.options import print_json as _print_json
 from lambdamax.options import stdout_console as _console
+from lambdamax.report_command import report
 from lambdamax.sweep_command import sweep
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ def main() -> None:
 main.add_command(sweep)
 main.add_command(frontier)
 main.add_command(decode)
+main.add_command(report)
 
 
 @main.command(cls=ExplainCommand)

@@ -13,8 +13,19 @@ from typing import Any, Final
 
 import vl_convert
 
-from lambdamax.report import views
 from lambdamax.report.packed import Packed
+from lambdamax.report.views import (
+    LEADS,
+    NOTHING,
+    Row,
+    curve_rows,
+    map_axes,
+    map_rows,
+    pareto_rows,
+    robustness_rows,
+    selection,
+    sensitivity_rows,
+)
 
 VEGA_LITE: Final = "6.4"
 """The version of Vega-Lite that the descriptions are written for."""
@@ -28,7 +39,7 @@ _SHAPES: Final = ("circle", "square", "diamond", "triangle-up", "cross", "triang
 _OPACITY: Final = (0.3, 0.55, 0.78, 1.0)
 _PAPER_INK: Final = "#1b1f24"
 _WIDTH: Final = 640
-_HEIGHT: Final = 300
+_HEIGHT: Final = 240
 _PNG_SCALE: Final = 2.0
 _BAR_PX: Final = 30
 _LABEL_PX: Final = 44
@@ -55,7 +66,7 @@ class Chart:
         return self.id.partition("-")[0]
 
 
-def charts(data: Packed, ink: str = "currentColor") -> list[Chart]:
+def every_chart(data: Packed, ink: str = "currentColor") -> list[Chart]:
     """Every chart of the report, lines and letters in the colour `ink`."""
     made = [
         Chart(
@@ -103,20 +114,20 @@ def charts(data: Packed, ink: str = "currentColor") -> list[Chart]:
     return [Chart(each.id, each.title, each.about, _dressed(each.spec, ink)) for each in made]
 
 
-def rows_of(data: Packed, at: Sequence[int]) -> dict[str, list[views.Row]]:
+def rows_of(data: Packed, at: Sequence[int]) -> dict[str, list[Row]]:
     """The rows of each chart for a selection, by its id."""
-    axes = views.map_axes(data)
-    pareto = views.pareto_rows(data, at)
-    cells = [] if axes is None else views.map_rows(data, at, *axes)
+    axes = map_axes(data)
+    pareto = pareto_rows(data, at)
+    cells = [] if axes is None else map_rows(data, at, *axes)
     return {
         "pareto-cost": pareto,
         "pareto-tokens": pareto,
         "winners": cells,
         "limits": cells,
-        "curve-ttft": views.curve_rows(data, at, "ttft"),
-        "curve-tpot": views.curve_rows(data, at, "tpot"),
-        "sensitivity": views.sensitivity_rows(data, at),
-        "robustness": views.robustness_rows(data, at),
+        "curve-ttft": curve_rows(data, at, "ttft"),
+        "curve-tpot": curve_rows(data, at, "tpot"),
+        "sensitivity": sensitivity_rows(data, at),
+        "robustness": robustness_rows(data, at),
     }
 
 
@@ -124,7 +135,7 @@ def drawn(data: Packed, at: Sequence[int]) -> dict[str, tuple[str, bytes]]:
     """Each chart that has anything to show, as SVG and as PNG, on white."""
     rows = rows_of(data, at)
     found = {}
-    for chart in charts(data, _PAPER_INK):
+    for chart in every_chart(data, _PAPER_INK):
         if rows[chart.id]:
             spec = _filled(chart, data, rows[chart.id])
             svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
@@ -134,7 +145,7 @@ def drawn(data: Packed, at: Sequence[int]) -> dict[str, tuple[str, bytes]]:
 
 def compiled(data: Packed) -> dict[str, Spec]:
     """Each chart as Vega, for the page."""
-    return {chart.id: vl_convert.vegalite_to_vega(chart.spec, vl_version=VEGA_LITE) for chart in charts(data)}
+    return {chart.id: vl_convert.vegalite_to_vega(chart.spec, vl_version=VEGA_LITE) for chart in every_chart(data)}
 
 
 def runtime() -> str:
@@ -142,17 +153,17 @@ def runtime() -> str:
     return f"(() => {{{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;', vl_version=VEGA_LITE)}}})();"
 
 
-def height_of(chart_id: str, rows: Sequence[views.Row]) -> int:
+def height_of(chart_id: str, rows: Sequence[Row]) -> int:
     """The height of a chart with these rows [pixels]: maps and bars grow with them."""
     if chart_id in ("winners", "limits"):
         lines, (large, small) = len({row["y"] for row in rows}), _CELL_PX
         size = large if lines * large <= _MAP_PX[1] else small
         return min(max(lines * size, _MAP_PX[0]), _MAP_PX[1])
-    return (len(rows) + 1) * _BAR_PX if chart_id in ("sensitivity", "robustness") else _HEIGHT
+    return len(rows) * _BAR_PX if chart_id in ("sensitivity", "robustness") else _HEIGHT
 
 
-def _filled(chart: Chart, data: Packed, rows: Sequence[views.Row]) -> Spec:
-    axes = views.map_axes(data)
+def _filled(chart: Chart, data: Packed, rows: Sequence[Row]) -> Spec:
+    axes = map_axes(data)
     names = [] if axes is None else [axis_name(data["axes"][place]) for place in axes]
     text = json.dumps(chart.spec)
     for mark, name in zip(("@x", "@y"), names, strict=False):
@@ -160,7 +171,7 @@ def _filled(chart: Chart, data: Packed, rows: Sequence[views.Row]) -> Spec:
     filled: Spec = json.loads(text)
     return filled | {
         "data": {"name": "rows", "values": rows},
-        "title": {"text": chart.title, "anchor": "start", "subtitle": views.selection(data, data["start"])},
+        "title": {"text": chart.title, "anchor": "start", "subtitle": selection(data, data["start"])},
         "height": height_of(chart.id, rows),
         "background": "white",
     }
@@ -174,13 +185,20 @@ def axis_name(axis: Mapping[str, Any]) -> str:
 def _dressed(spec: Spec, ink: str) -> Spec:
     named = {f"{part}Color": ink for part in ("label", "title", "domain", "tick", "grid")}
     axis = {**named, "gridOpacity": 0.12, "domainOpacity": 0.4, "tickOpacity": 0.4, "titleFontWeight": "normal"}
-    legend = {"labelColor": ink, "titleColor": ink, "titleFontWeight": "normal", "orient": "top", "symbolSize": 120, "symbolOpacity": 1}
+    legend = {
+        "labelColor": ink,
+        "titleColor": ink,
+        "titleFontWeight": "normal",
+        "orient": "top",
+        "symbolSize": 120,
+        "symbolOpacity": 1,
+    }
     title = {"color": ink, "subtitleColor": ink, "fontSize": 14}
     config = {"font": _FONT, "axis": {**axis, "labelFontSize": 11, "titleFontSize": 12}, "legend": legend}
     whole = {
         "width": _WIDTH,
         "height": _HEIGHT,
-        "autosize": {"type": "fit", "contains": "padding"},
+        "autosize": {"type": "fit-x", "contains": "padding"},
         "data": {"name": "rows"},
         "background": "transparent",
         "config": {**config, "title": title, "view": {"stroke": None}, "text": {"color": ink}, "rule": {"color": ink}},
@@ -202,7 +220,7 @@ def _palette(data: Packed) -> list[str]:
 def _colour(data: Packed, field: str = "option", nothing: bool = False) -> Spec:
     domain, colours = list(data["options"]), _palette(data)
     if nothing:
-        domain, colours = [*domain, views.NOTHING], [*colours, _FAINT]
+        domain, colours = [*domain, NOTHING], [*colours, _FAINT]
     legend = {"title": None, "columns": 4} if len(domain) > 1 else None
     return {"field": field, "type": "nominal", "scale": {"domain": domain, "range": colours}, "legend": legend}
 
@@ -249,9 +267,9 @@ def _map(colour: Spec, tips: list[Spec], more: Spec, label: str) -> Spec:
     picked = {"type": "rect", "fillOpacity": 0, "strokeWidth": 2.5, "cursor": "pointer"}
     return {
         "layer": [
-            {"mark": {"type": "rect", "cursor": "pointer"}, "encoding": cells},
+            {"mark": {"type": "rect", "aria": False, "cursor": "pointer"}, "encoding": cells},
             {
-                "mark": {"type": "text", "fontSize": 11},
+                "mark": {"type": "text", "fontSize": 11, "aria": False, "cursor": "pointer"},
                 "encoding": {**axes, "text": {"field": label}},
             },
             {
@@ -267,10 +285,10 @@ def _winners(data: Packed) -> Spec:
     ahead = {
         "field": "lead",
         "type": "ordinal",
-        "scale": {"domain": list(views.LEADS), "range": list(_OPACITY)},
-        "legend": {"title": "lead over the second", "orient": "bottom", "direction": "horizontal"},
+        "scale": {"type": "ordinal", "domain": list(LEADS), "range": list(_OPACITY)},
+        "legend": {"title": "lead over the second", "orient": "bottom", "symbolFillColor": "@ink"},
     }
-    tips = _tip(("x", "@x"), ("y", "@y"), ("winner", "wins"), ("with", "with"), ("rpu", "requests per dollar"))
+    tips = _tip(("where", "at"), ("winner", "wins"), ("with", "with"), ("rpu", "requests per dollar"))
     tips += _tip(("lead_text", "over the second"), ("cheapest", "% of draws the cheapest"), ("limit", "binds"))
     count, rpu = len(data["options"]), data["cells"]["rpu"]
     empty = any(not any(rpu[place : place + count]) for place in range(0, len(rpu), count))
@@ -281,10 +299,10 @@ def _limits(data: Packed) -> Spec:
     used = {limit for limit in data["cells"]["limit"] if limit is not None}
     shown = [(name, colour) for place, (name, colour) in enumerate(_limit_colours(data)) if place in used]
     if None in data["cells"]["limit"]:
-        shown.append((views.NOTHING, _FAINT))
+        shown.append((NOTHING, _FAINT))
     scale = {"domain": [name for name, _ in shown], "range": [colour for _, colour in shown]}
     colour = {"field": "limit", "type": "nominal", "scale": scale, "legend": {"title": None, "columns": 4}}
-    return _map(colour, _tip(("x", "@x"), ("y", "@y"), ("limit", "binds"), ("winner", "wins")), {}, "limit_label")
+    return _map(colour, _tip(("where", "at"), ("limit", "binds"), ("winner", "wins")), {}, "limit_label")
 
 
 def _limit_colours(data: Packed) -> list[tuple[str, str]]:
@@ -330,7 +348,10 @@ def _bars(value: str, name: str, title: str, colour: Spec, domain: list[int] | N
     return {
         "transform": [{"calculate": f"max(0, datum.{value})", "as": "end"}],
         "layer": [
-            {"mark": {"type": "bar", "height": {"band": 0.7}}, "encoding": {**axes, "color": {**colour, "legend": None}}},
+            {
+                "mark": {"type": "bar", "height": {"band": 0.7}},
+                "encoding": {**axes, "color": {**colour, "legend": None}},
+            },
             _labels(axes, f"!({half})", {"align": "left", "dx": 6}),
             _labels(axes, half, {"align": "right", "dx": -6, "color": "black", "fontWeight": "bold"}),
         ],

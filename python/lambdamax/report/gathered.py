@@ -1,4 +1,4 @@
-"""What a report needs of a sweep, as frames: the ranking with prices and risks, Pareto sets, and the winners' curves."""
+"""What a report needs of a sweep, as frames: a ranking with prices and risks, Pareto sets, the winners' curves."""
 
 from __future__ import annotations
 
@@ -156,9 +156,7 @@ def _resolved(points: pl.DataFrame, unknown: Mapping[str, set[str]], catalog: Ca
     pairs = points.select(pl.col("profile", COMPARE).cast(pl.String)).unique().iter_rows()
     lost = [pair for pair in pairs if _profile_name(catalog, *pair) in {None, *unknown["profile"]}]
     for profile, gpu in lost:
-        strange = strange | (
-            (pl.col("profile").cast(pl.String) == profile) & (pl.col(COMPARE).cast(pl.String) == gpu)
-        )
+        strange = strange | ((pl.col("profile").cast(pl.String) == profile) & (pl.col(COMPARE).cast(pl.String) == gpu))
     return ~strange
 
 
@@ -201,7 +199,9 @@ def _elasticities(winners: pl.DataFrame, catalog: Catalog, unknown: Mapping[str,
     """Of each winner whose model and profile are known, a row for each fact, with its group."""
     known = winners.filter(_resolved(winners, unknown, catalog, ("model", "profile")))
     if not known.height:
-        return pl.DataFrame(schema={GROUP: pl.Int64, "fact": pl.String, "elasticity": pl.Float64, "switches": pl.Boolean})
+        return pl.DataFrame(
+            schema={GROUP: pl.Int64, "fact": pl.String, "elasticity": pl.Float64, "switches": pl.Boolean}
+        )
     found = elasticities(known, catalog=catalog)
     groups = pl.concat([known[GROUP]] * (found.height // known.height))
     return found.select("fact", "elasticity", "switches").with_columns(groups)
@@ -215,7 +215,7 @@ def _curves(
     parts = [name for name in parts if name in winners.columns]
     known = winners.filter(_resolved(winners, unknown, catalog, ("model", "profile")))
     if known.height < winners.height:
-        absent["curve"] = _lost(unknown)
+        absent["curve"] = absent["sensitivity"] = _lost(unknown)
     limit = pl.min_horizontal(*_LIMITS).alias("limit_rps")
     replicas = known.select(*parts, limit).unique(parts, maintain_order=True).with_row_index("_curve")
     placed = winners.join(replicas.drop("limit_rps"), on=parts, how="left", nulls_equal=True, maintain_order="left")

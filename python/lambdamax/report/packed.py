@@ -76,15 +76,16 @@ class _Configs:
     """What an operator decides, each combination once."""
 
     def __init__(self, found: Gathered, catalog: Catalog) -> None:
-        self._keys = [column.name for column in columns.inputs() if column.role == "chosen"]
-        self._keys = [name for name in self._keys if name in found.ranking.columns]
+        chosen = [column.name for column in columns.inputs() if column.role == "chosen"]
+        self._keys = [name for name in chosen if name in found.ranking.columns]
         both = [found.ranking.drop_nulls("rank"), *([found.pareto] if found.pareto.height else [])]
-        rows = pl.concat([each.select(*self._keys, "gpus") for each in both]).unique(maintain_order=True)
+        points = pl.concat([each.select("model", *self._keys, "gpus") for each in both])
+        shown = {"tp", *decided(points.with_columns(pl.lit(1).alias("rank")), COMPARE)} - {COMPARE}
+        rows = points.drop("model").unique(maintain_order=True)
         self._rows = rows.with_row_index("_config")
-        decisions = {"tp", *decided(rows.with_columns(pl.lit(1).alias("rank")), COMPARE)} - {COMPARE}
-        shown = [name for name in self._keys if name in decisions]
+        told = [name for name in self._keys if name in shown]
         places = {option: place for place, option in enumerate(found.options)}
-        self.told = [_config(row, shown, places, catalog) for row in rows.iter_rows(named=True)]
+        self.told = [_config(row, told, places, catalog) for row in rows.iter_rows(named=True)]
 
     def placed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """`frame` with the place of each row's combination, null where there is none."""
@@ -149,7 +150,9 @@ def _start(axes: Sequence[Axis], at: Mapping[str, str]) -> list[int]:
     for axis in axes:
         place = _nearest(axis, at[axis.name]) if axis.name in at else _middle(axis)
         if place is None:
-            faults.append(Fault("report", f"at.{axis.name}", at[axis.name], f"one of {', '.join(map(str, axis.values))}"))
+            faults.append(
+                Fault("report", f"at.{axis.name}", at[axis.name], f"one of {', '.join(map(str, axis.values))}")
+            )
         places.append(place or 0)
     if faults:
         raise FrameError(tuple(faults))
@@ -195,7 +198,10 @@ def _cells(found: Gathered, configs: _Configs) -> Packed:
     }
     if {_LOW, _HIGH} <= set(table.columns):
         rate = pl.col("max_rate_rps")
-        told |= {"low": (pl.col(_LOW) / rate).round_sig_figs(_FEWER), "high": (pl.col(_HIGH) / rate).round_sig_figs(_FEWER)}
+        told |= {
+            "low": (pl.col(_LOW) / rate).round_sig_figs(_FEWER),
+            "high": (pl.col(_HIGH) / rate).round_sig_figs(_FEWER),
+        }
     frame = table.select("_cell", **told)
     lists = {name: _dense(frame["_cell"], frame[name], size) for name in told}
     return {**lists, "refusals": [text.replace("_", " ") for text in refused]}

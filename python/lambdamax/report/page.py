@@ -12,9 +12,10 @@ from typing import Any, Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lambdamax.report import charts, views
+from lambdamax.report.charts import HEIGHTS, compiled, every_chart, rows_of, runtime
 from lambdamax.report.packed import Packed
 from lambdamax.report.provenance import Provenance
+from lambdamax.report.views import HEADINGS, answer, map_axes, options, selection, table_row, wins, words
 
 _ASSETS: Final = Path(__file__).parent / "assets"
 # What would end a script element or, in old scripts, a line; all of it stands in strings alone.
@@ -23,26 +24,28 @@ _ESCAPED: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029
 
 def html(data: Packed, behind: Provenance) -> str:
     """The page: tables and sentences for the start, and the numbers of every selection for its script."""
-    axes = views.map_axes(data)
-    runtime, script = _vega(), _asset("report.js")
-    shared = {**data, "words": {**views.words(), "heights": charts.HEIGHTS}, "map_axes": axes}
-    return _environment(True).get_template("page.html.jinja").render(
-        **_common(data, behind),
-        style=Markup(_asset("report.css")),
-        policy=_policy(runtime, script),
-        runtime=Markup(runtime),
-        script=Markup(script),
-        data_json=embedded(shared),
-        charts_json=embedded(charts.compiled(data)),
-        map_axes=axes,
+    axes = map_axes(data)
+    vega, script = _vega(), _asset("report.js")
+    shared = {**data, "words": {**words(), "heights": HEIGHTS}, "map_axes": axes}
+    return (
+        _environment(True)
+        .get_template("page.html.jinja")
+        .render(
+            **_common(data, behind),
+            style=Markup(_asset("report.css")),
+            policy=_policy(vega, script),
+            runtime=Markup(vega),
+            script=Markup(script),
+            data_json=embedded(shared),
+            charts_json=embedded(compiled(data)),
+            map_axes=axes,
+        )
     )
 
 
 def markdown(data: Packed, behind: Provenance, images: str = "") -> str:
     """The report on the start in Markdown; `images` is where its charts are, from where the file is."""
-    return _environment(False).get_template("report.md.jinja").render(
-        **_common(data, behind), images=images
-    )
+    return _environment(False).get_template("report.md.jinja").render(**_common(data, behind), images=images)
 
 
 def embedded(content: Any) -> Markup:
@@ -52,17 +55,17 @@ def embedded(content: Any) -> Markup:
 
 
 def _common(data: Packed, behind: Provenance) -> dict[str, Any]:
-    at, axes = data["start"], views.map_axes(data)
+    at, axes = data["start"], map_axes(data)
     return {
         "data": data,
         "behind": behind,
-        "answer": views.answer(data, at),
-        "selection": views.selection(data, at),
-        "headings": views.HEADINGS,
-        "table": [views.table_row(row) for row in views.options(data, at)],
-        "wins": "" if axes is None else views.wins(data, at, *axes),
-        "charts": charts.charts(data),
-        "rows": charts.rows_of(data, at),
+        "answer": answer(data, at),
+        "selection": selection(data, at),
+        "headings": HEADINGS,
+        "table": [table_row(row) for row in options(data, at)],
+        "wins": "" if axes is None else wins(data, at, *axes),
+        "charts": every_chart(data),
+        "rows": rows_of(data, at),
         "assumed": [*_asset("assumptions.txt").splitlines(), *(_sentence(each) for each in behind.assumed)],
     }
 
@@ -102,7 +105,7 @@ def plain(text: object) -> str:
 @cache
 def _vega() -> str:
     """The script of Vega, which must not end the element that holds it."""
-    return charts.runtime().replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return runtime().replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _asset(name: str) -> str:

@@ -42,7 +42,12 @@ class Provenance:
 
 def provenance(found: Gathered, catalog: Catalog) -> Provenance:
     """What stands behind the report on `found`. What `catalog` does not know is told as unknown."""
-    tables = (_models(found, catalog), _accelerators(found, catalog), _prices(found, catalog), _profiles(found, catalog))
+    tables = (
+        _models(found, catalog),
+        _accelerators(found, catalog),
+        _prices(found, catalog),
+        _profiles(found, catalog),
+    )
     return Provenance(tuple(_pairs(found, catalog)), tables, tuple(_assumed(found, catalog)))
 
 
@@ -72,7 +77,7 @@ def _statuses(parts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _models(found: Gathered, catalog: Catalog) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, checksum in found.manifest["identity"]["models"].items():
         try:
             model = catalog.model(name)
@@ -84,7 +89,7 @@ def _models(found: Gathered, catalog: Catalog) -> Table:
 
 
 def _accelerators(found: Gathered, catalog: Catalog) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name in found.options:
         try:
             device = catalog.accelerator(name)
@@ -102,7 +107,7 @@ def _accelerators(found: Gathered, catalog: Catalog) -> Table:
 def _prices(found: Gathered, catalog: Catalog) -> Table:
     names = [COMPARE, "price_plan", "provider", "usd_per_accelerator_hour"]
     offers = found.ranking.drop_nulls("rank").select(pl.col(names[:3]).cast(pl.String), names[3]).unique().sort(names)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for gpu, plan, provider, usd in offers.iter_rows():
         rows.append((gpu, plan or "given", provider or DASH, number(usd), "as used", "", ""))
         rows += [_price_row(price) for price in _asked(catalog, gpu, plan, provider)]
@@ -127,7 +132,7 @@ def _asked(catalog: Catalog, gpu: str, plan: str | None, provider: str | None) -
 
 
 def _profiles(found: Gathered, catalog: Catalog) -> Table:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, checksum in found.manifest["identity"]["profiles"].items():
         try:
             profile = catalog.profile(name, catalog.accelerators[0])
@@ -154,10 +159,10 @@ def _assumed(found: Gathered, catalog: Catalog) -> Iterator[str]:
     replicas = found.winners.filter(pl.col("_curve").is_not_null()).unique(names, keep="first", maintain_order=True)
     said_once: dict[str, None] = {}
     for row in replicas.iter_rows(named=True):
-        own = {name: str(row[name]) if isinstance(row[name], str) else row[name] for name in names}
+        own: dict[str, Any] = {name: row[name] for name in names} | {"profile": row["profile"] or DEFAULT_PROFILE}
         inputs = columns.of_groups("workload", "scheduler")
         numbers = {each.name: float(row[each.name]) for each in inputs if row.get(each.name) is not None}
-        question = Question(**own | {"profile": own["profile"] or DEFAULT_PROFILE}, numbers=numbers)
+        question = Question(**own, numbers=numbers)
         prefix = f"{row['model']}: " if len(found.manifest["identity"]["models"]) > 1 else ""
         said_once |= dict.fromkeys(f"{prefix}{each}" for each in assumptions(Case(question, catalog)))
     yield from said_once

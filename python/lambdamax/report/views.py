@@ -100,8 +100,8 @@ def answer(data: Packed, at: Sequence[int]) -> list[str]:
         f"{best['option']} with {best['with']} serves the most requests per dollar: {number(best['rpu'])}, "
         f"{_lead(best, second)}.",
         f"{best['limit']} binds, {best['next']} would be next. One replica ({_gpus(best)}, "
-        f"{number(best['gpus'] * best['usd'])} USD an hour) serves {number(best['rate_rps'])} requests/s at a mean TPOT "
-        f"of {number(best['tpot_ms'])} ms and a mean TTFT of {number(best['ttft_ms'])} ms.",
+        f"{number(best['gpus'] * best['usd'])} USD an hour) serves {number(best['rate_rps'])} requests/s at a mean "
+        f"TPOT of {number(best['tpot_ms'])} ms and a mean TTFT of {number(best['ttft_ms'])} ms.",
         _sure(data, best, ranked),
     ]
 
@@ -120,24 +120,29 @@ def _lead(best: Row, second: Row | None) -> str:
 
 
 def _sure(data: Packed, best: Row, ranked: Sequence[Row]) -> str:
-    made = data["configs"][best["config"]]
-    known = "" if made["factor"] is None else (
-        f"Its rate is known to within a factor of {number(made['factor'])} (profile {made['profile']}, {made['status']})."
-    )
-    if best["cheapest_percent"] is None:
+    known, share = _known(data["configs"][best["config"]]), best["cheapest_percent"]
+    if share is None:
         return known
-    share = best["cheapest_percent"]
     word = "sure" if share >= _SURE else "likely" if share >= _LIKELY else "open"
-    rival = max(ranked, key=lambda row: row["cheapest_percent"])
-    other = (
-        f" {rival['option']} is the cheapest more often, in {rival['cheapest_percent']} %."
-        if rival["cheapest_percent"] > share
-        else ""
-    )
     return (
-        f"How sure: {word}. With errors of rates and the spread of prices drawn {number(data['draws'])} times, it is the "
-        f"cheapest in {share} % and costs {number(best['regret_percent'])} % more than the cheapest on average.{other} {known}"
+        f"How sure: {word}. With errors of rates and the spread of prices drawn {number(data['draws'])} times, it is "
+        f"the cheapest in {share} % and costs {number(best['regret_percent'])} % more than the cheapest on average."
+        f"{_rival(share, ranked)} {known}"
     ).rstrip()
+
+
+def _known(made: Row) -> str:
+    if made["factor"] is None:
+        return ""
+    factor = number(made["factor"])
+    return f"Its rate is known to within a factor of {factor} (profile {made['profile']}, {made['status']})."
+
+
+def _rival(share: int, ranked: Sequence[Row]) -> str:
+    rival = max(ranked, key=lambda row: row["cheapest_percent"])
+    if rival["cheapest_percent"] <= share:
+        return ""
+    return f" {rival['option']} is the cheapest more often, in {rival['cheapest_percent']} %."
 
 
 # Rows of charts
@@ -181,7 +186,7 @@ def map_axes(data: Packed) -> tuple[int, int] | None:
 
 
 def map_rows(data: Packed, at: Sequence[int], across: int, down: int, of: int | None = None) -> list[Row]:
-    """A cell for each pair of values: the winner and its lead, and what binds it, or option `of` where that is given."""
+    """A cell for each pair of values: the winner, its lead, and what binds it, or option `of` where that is given."""
     axes, rows = data["axes"], []
     wide, high = len(axes[across]["values"]), len(axes[down]["values"])
     places = [(x, y) for y, x in product(reversed(range(high)), range(wide))]
@@ -192,7 +197,7 @@ def map_rows(data: Packed, at: Sequence[int], across: int, down: int, of: int | 
         there[across], there[down] = x, y
         row = _map_row(data, there, of)
         row |= {"x": axes[across]["ticks"][x], "y": axes[down]["ticks"][y] if high > 1 else "", "ix": x, "iy": y}
-        row["selected"] = there == list(at)
+        row |= {"selected": there == list(at), "where": selection(data, there)}
         few = len(places) <= _LABELLED
         row |= {"label": row["lead_text"] if few else "", "limit_label": row["limit"] if few else ""}
         rows.append(row)

@@ -71,8 +71,8 @@
     const rival = ranked.reduce((a, b) => (b.cheapest_percent > a.cheapest_percent ? b : a));
     const other = rival.cheapest_percent > share ?
       ` ${rival.option} is the cheapest more often, in ${rival.cheapest_percent} %.` : "";
-    return (`How sure: ${word}. With errors of rates and the spread of prices drawn ${number(data.draws)} times, it ` +
-      `is the cheapest in ${share} % and costs ${number(best.regret_percent)} % more than the cheapest on average.${other} ` +
+    return (`How sure: ${word}. With errors of rates and the spread of prices drawn ${number(data.draws)} times, it is ` +
+      `the cheapest in ${share} % and costs ${number(best.regret_percent)} % more than the cheapest on average.${other} ` +
       known).trimEnd();
   }
 
@@ -125,7 +125,8 @@
         if (high > 1) there[down] = y;
         const row = mapRow(there, of);
         Object.assign(row, { x: data.axes[across].ticks[x], y: high > 1 ? data.axes[down].ticks[y] : "" });
-        Object.assign(row, { ix: x, iy: high > 1 ? y : x, selected: there.every((value, i) => value === place[i]) });
+        Object.assign(row, { ix: x, iy: high > 1 ? y : x, where: selection(there) });
+        row.selected = there.every((value, i) => value === place[i]);
         Object.assign(row, { label: few ? row.lead_text : "", limit_label: few ? row.limit : "" });
         rows.push(row);
       }
@@ -241,6 +242,7 @@
 
   const axisName = (axis) => (axis.unit ? `${axis.heading}, ${axis.unit}` : axis.heading);
   const drawn = new Map();
+  let shown = null;
   const tip = document.getElementById("tip");
 
   function showTip(_, event, __, value) {
@@ -266,7 +268,7 @@
       const size = lines * h.cell[0] <= h.map[1] ? h.cell[0] : h.cell[1];
       return Math.min(Math.max(lines * size, h.map[0]), h.map[1]);
     }
-    return id === "sensitivity" || id === "robustness" ? (rows.length + 1) * h.bar : h.chart;
+    return id === "sensitivity" || id === "robustness" ? rows.length * h.bar : h.chart;
   }
 
   function draw(id) {
@@ -292,9 +294,6 @@
       made.view.addEventListener("click", (_, item) => pick(item));
       const svg = box.querySelector("svg");
       svg.setAttribute("aria-label", document.getElementById(`title-${id}`).textContent);
-      if (id === "winners" || id === "limits") {
-        for (const mark of svg.querySelectorAll("[aria-roledescription]")) mark.setAttribute("aria-hidden", "true");
-      }
     });
   }
 
@@ -303,7 +302,7 @@
     at[map.across] = item.datum.ix;
     if (map.across !== map.down) at[map.down] = item.datum.iy;
     document.querySelectorAll("select[data-axis]").forEach((each) => { each.value = at[Number(each.dataset.axis)]; });
-    show();
+    shown = show();
   }
 
   function show() {
@@ -317,7 +316,7 @@
   // Selectors
 
   function onSelect(select, act) {
-    select.addEventListener("change", () => { act(select.value); show(); });
+    select.addEventListener("change", () => { act(select.value); shown = show(); });
   }
 
   document.querySelectorAll("select[data-axis]").forEach((select) => {
@@ -336,13 +335,14 @@
     if (document.documentElement.clientWidth === width) return;
     width = document.documentElement.clientWidth;
     clearTimeout(resizing);
-    resizing = setTimeout(show, 150);
+    resizing = setTimeout(() => { shown = show(); }, 150);
   });
 
   window.addEventListener("beforeprint", () => {
     for (const each of document.querySelectorAll("details")) each.open = true;
   });
 
-  window.lambdamaxReport = { answer, options, rowsOf, selection, at, tableRow, data };
-  window.lambdamaxReport.ready = show();
+  // For whoever checks the page: what is selected, what is drawn of a selection, and when all of it stands.
+  window.lambdamaxReport = { at, rowsOf, ready: () => shown };
+  shown = show();
 })();
