@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -50,6 +51,16 @@ def test_at_the_ridge_and_at_the_crossover_two_times_are_equal(model: str) -> No
     assert crossing["kv"] == pytest.approx(crossing["weights"], rel=1e-9)
     assert bound.weight_bytes(1.0) == pytest.approx(bound.first_bytes)
     assert bound.floor_s == pytest.approx(bound.times_s(1, 0)["weights"])
+
+
+def test_without_kv_there_is_no_crossover_and_a_claim_waits_for_weights_alone() -> None:
+    bound = replace(bound_of("llama-3.1-8b-instruct"), spans=())
+    assert bound.sequence_bytes(10_000.0) == 0
+    assert bound.crossover_batch(10_000.0) == math.inf
+    claim = 1000.0
+    batch, verdict = bound.batch_for(claim, 10_000.0)
+    assert verdict == "possible"
+    assert batch == pytest.approx(bound.first_bytes / bound.bandwidth * claim * bound.tp)
 
 
 def test_weights_of_a_mixture_are_the_experts_that_are_asked_for() -> None:

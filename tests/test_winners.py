@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lambdamax
@@ -97,6 +97,7 @@ def same_point(found: Row, expected: Row) -> bool:
     return all(found[name] == value for name, value in expected.items())
 
 
+@settings(deadline=None)
 @given(st.lists(POINTS, min_size=1, max_size=60), st.integers(1, 4), st.booleans())
 def test_the_best_points_are_those_of_a_look_at_every_point(rows: list[Row], best: int, smallest: bool) -> None:
     wanted = {"minimize": "tpot_mean_s"} if smallest else {"maximize": "requests_per_usd"}
@@ -119,6 +120,7 @@ def test_the_best_points_are_those_of_a_look_at_every_point(rows: list[Row], bes
     )
 
 
+@settings(deadline=None)
 @given(
     st.lists(POINTS, min_size=1, max_size=60),
     st.dictionaries(st.sampled_from(["requests_per_usd", "tpot_mean_s", "gpus"]), st.sampled_from(["max", "min"])),
@@ -133,6 +135,7 @@ def test_pareto_sets_are_those_of_a_look_at_every_pair(rows: list[Row], asked: d
     assert all(any(same_point(row, point) for row in found) for point in expected)
 
 
+@settings(deadline=None)
 @given(st.lists(POINTS, min_size=1, max_size=60), st.randoms())
 def test_the_order_of_the_points_does_not_matter(rows: list[Row], random: Any) -> None:
     shuffled = random.sample(rows, len(rows))

@@ -145,7 +145,7 @@ def _spans(blocks: Iterable[Mapping[str, float]]) -> tuple[tuple[float, float], 
         span = {_WINDOW: block["span_tokens"], _CHUNK: block["span_tokens"] / 2}.get(block["span_kind"], math.inf)
         span = min(span, block["attended_tokens"]) if block["attended_tokens"] > 0 else span
         found[span] = found.get(span, 0.0) + block["count"] * block["kv_elements_per_token"]
-    whole = sum(found.values())
+    whole = sum(found.values()) or 1.0
     return tuple((span, elements / whole) for span, elements in found.items() if elements)
 
 
@@ -171,9 +171,10 @@ def decode(
 
     One row per accelerator, the cheapest first: `gpu`, `tp`, `status` (of the replica: `ok`, `does_not_fit`,
     `unsupported`, `invalid_parallelism`), `weight_bytes_per_gpu` (read for one sequence), `tpot_floor_s`,
-    `ridge_batch`, `crossover_batch`, `batch` (the most sequences that memory holds and `slo_tpot_s` allows; null where
-    there is none), and there `tpot_bound_s`, `output_tok_s_per_gpu_bound`, `usd_per_mtok_output_bound` [USD] and
-    `bound_by`; `usd_per_accelerator_hour`. Raises FrameError for names and numbers that are not allowed.
+    `ridge_batch`, `crossover_batch` (null where nothing is kept), `batch` (the most sequences that memory holds and
+    `slo_tpot_s` allows; null where there is none), and there `tpot_bound_s`, `output_tok_s_per_gpu_bound`,
+    `usd_per_mtok_output_bound` [USD] and `bound_by`; `usd_per_accelerator_hour`. Raises FrameError for names and
+    numbers that are not allowed.
     """
     catalog = catalog or load_catalog()
     _refuse_prices(usd_per_hour or {}, gpus)
@@ -242,7 +243,8 @@ def _decode_row(point: Mapping[str, Any], context: float, slo_s: float | None, c
     if point["status"] in ("unsupported", "invalid_parallelism"):
         return {**told, **dict.fromkeys((*_SIZES, *_CURVE_SCHEMA)), "usd_per_accelerator_hour": price}
     bound = decode_bound(row)
-    numbers = (bound.first_bytes, bound.floor_s, bound.ridge_batch, bound.crossover_batch(context))
+    crossover = bound.crossover_batch(context)
+    numbers = (bound.first_bytes, bound.floor_s, bound.ridge_batch, None if math.isinf(crossover) else crossover)
     sizes = dict(zip(_SIZES, numbers, strict=True))
     batch = _largest_batch(bound, point["kv_pool_tokens"] or 0.0, context, slo_s)
     at = _at(bound, batch, context, price) if batch >= 1 else dict.fromkeys(_CURVE_SCHEMA)
