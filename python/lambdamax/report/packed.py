@@ -133,10 +133,11 @@ def _tick(column: columns.Column, value: Any) -> str:
 
 
 def _fixed(found: Gathered) -> dict[str, Any]:
-    """What is the same in all groups and that words or charts need."""
+    """What is the same in all points and that words or charts need."""
     varying = {axis.name for axis in found.axes}
     names = [name for name in _NEEDED if name in found.ranking.columns and name not in varying]
-    return {name: found.ranking[name][0] for name in names}
+    values = {name: found.ranking.drop_nulls("rank")[name].unique().to_list() for name in names}
+    return {name: each[0] if len(each) == 1 else None for name, each in values.items()}
 
 
 def _start(axes: Sequence[Axis], at: Mapping[str, str]) -> list[int]:
@@ -245,10 +246,8 @@ def _curves(curves: pl.DataFrame) -> Packed:
     if not curves.height:
         return {"limit_rps": [], "ttft_ms": [], "tpot_ms": []}
     times = {"ttft_ms": "ttft_mean_s", "tpot_ms": "tpot_mean_s"}
-    told = {
-        name: [_short((values * _MS).round_sig_figs(_FEWER)) for values in curves[column]]
-        for name, column in times.items()
-    }
+    rounded = (pl.element() * _MS).round_sig_figs(_FEWER)
+    told = {name: [_short(each) for each in curves[of].list.eval(rounded).to_list()] for name, of in times.items()}
     return {"limit_rps": _short(curves["limit_rps"].round_sig_figs(_DIGITS)), **told}
 
 

@@ -66,7 +66,8 @@ def _common(data: Packed, behind: Provenance) -> dict[str, Any]:
         "wins": "" if axes is None else wins(data, at, *axes),
         "charts": every_chart(data),
         "rows": rows_of(data, at),
-        "assumed": [*_asset("assumptions.txt").splitlines(), *(_sentence(each) for each in behind.assumed)],
+        "assumed": _asset("assumptions.txt").splitlines(),
+        "of_winners": [_sentence(each) for each in behind.assumed],
     }
 
 

@@ -68,14 +68,14 @@ def _option(data: Packed, at: Sequence[int], group: int, option: int) -> Row:
     row["refused"] = DASH if row["refused"] is None else cells["refusals"][row["refused"]]
     if row["rpu"] is None:
         return row
-    made = data["configs"][row["config"]]
+    made, osl = data["configs"][row["config"]], value_of(data, at, "osl_tokens")
     return row | {
         "with": made["text"],
         "gpus": made["gpus"],
         "usd": made["usd"],
         "factor": made["factor"],
         "rate_rps": row["rpu"] * made["gpus"] * made["usd"] / _HOUR_S,
-        "usd_per_mtok": 1e6 / (row["rpu"] * value_of(data, at, "osl_tokens")),
+        "usd_per_mtok": None if osl is None else 1e6 / (row["rpu"] * osl),
         "limit": _name(data, row["limit"]),
         "next": _name(data, row["next"]),
     }
@@ -94,12 +94,12 @@ def answer(data: Packed, at: Sequence[int]) -> list[str]:
     ranked = [row for row in rows if row["rpu"] is not None]
     if not ranked:
         reasons = "; ".join(f"{row['option']}: {row['refused']}" for row in rows)
-        return ["No option can serve this.", f"Configurations tried and why they fail: {reasons}.", ""]
+        return ["No option can serve this.", f"What was tried, and why it fails: {reasons}.", ""]
     best, second = ranked[0], ranked[1] if len(ranked) > 1 else None
     return [
         f"{best['option']} with {best['with']} serves the most requests per dollar: {number(best['rpu'])}, "
         f"{_lead(best, second)}.",
-        f"{best['limit']} binds, {best['next']} would be next. One replica ({_gpus(best)}, "
+        f"What binds: {best['limit']}, then {best['next']}. One replica ({_gpus(best)}, "
         f"{number(best['gpus'] * best['usd'])} USD an hour) serves {number(best['rate_rps'])} requests/s at a mean "
         f"TPOT of {number(best['tpot_ms'])} ms and a mean TTFT of {number(best['ttft_ms'])} ms.",
         _sure(data, best, ranked),
@@ -329,7 +329,7 @@ def table_row(row: Row) -> list[str]:
     """A row of `options` as the cells of the table."""
     if row["rpu"] is None:
         blank = [DASH] * (len(HEADINGS) - 3)
-        return [row["option"], f"cannot: {row['refused']}", *blank, _told(row["break_even"])]
+        return [row["option"], f"no answer: {row['refused']}", *blank, _told(row["break_even"])]
     share, regret = row["cheapest_percent"], row["regret_percent"]
     return [
         row["option"],
@@ -338,7 +338,7 @@ def table_row(row: Row) -> list[str]:
         _percent(100 * row["share"]),
         DASH if share is None else _percent(share),
         DASH if regret is None else f"+{_percent(regret)}",
-        number(row["usd_per_mtok"]),
+        _told(row["usd_per_mtok"]),
         number(row["rate_rps"]),
         str(row["gpus"]),
         number(row["gpus"] * row["usd"]),

@@ -38,7 +38,8 @@
     const made = data.configs[row.config];
     Object.assign(row, { with: made.text, gpus: made.gpus, usd: made.usd, factor: made.factor });
     row.rate_rps = (row.rpu * made.gpus * made.usd) / HOUR_S;
-    row.usd_per_mtok = 1e6 / (row.rpu * valueOf(place, "osl_tokens"));
+    const osl = valueOf(place, "osl_tokens");
+    row.usd_per_mtok = osl === null ? null : 1e6 / (row.rpu * osl);
     row.limit = limitName(row.limit);
     row.next = limitName(row.next);
     return row;
@@ -81,14 +82,14 @@
     const ranked = rows.filter((row) => row.rpu !== null);
     if (!ranked.length) {
       const reasons = rows.map((row) => `${row.option}: ${row.refused}`).join("; ");
-      return ["No option can serve this.", `Configurations tried and why they fail: ${reasons}.`, ""];
+      return ["No option can serve this.", `What was tried, and why it fails: ${reasons}.`, ""];
     }
     const best = ranked[0];
     const gpus = best.gpus === 1 ? "1 accelerator" : `${best.gpus} accelerators`;
     return [
       `${best.option} with ${best.with} serves the most requests per dollar: ${number(best.rpu)}, ` +
         `${lead(best, ranked[1])}.`,
-      `${best.limit} binds, ${best.next} would be next. One replica (${gpus}, ${number(best.gpus * best.usd)} USD an ` +
+      `What binds: ${best.limit}, then ${best.next}. One replica (${gpus}, ${number(best.gpus * best.usd)} USD an ` +
         `hour) serves ${number(best.rate_rps)} requests/s at a mean TPOT of ${number(best.tpot_ms)} ms and a mean ` +
         `TTFT of ${number(best.ttft_ms)} ms.`,
       sure(best, ranked),
@@ -214,13 +215,13 @@
   function tableRow(row) {
     if (row.rpu === null) {
       const blank = Array(words.columns - 3).fill("–");
-      return [row.option, `cannot: ${row.refused}`, ...blank, told(row.break_even)];
+      return [row.option, `no answer: ${row.refused}`, ...blank, told(row.break_even)];
     }
     const share = row.cheapest_percent, regret = row.regret_percent;
     return [
       row.option, row.with, number(row.rpu), percent(100 * row.share),
       share === null ? "–" : percent(share), regret === null ? "–" : `+${percent(regret)}`,
-      number(row.usd_per_mtok), number(row.rate_rps), String(row.gpus), number(row.gpus * row.usd),
+      told(row.usd_per_mtok), number(row.rate_rps), String(row.gpus), number(row.gpus * row.usd),
       number(row.tpot_ms), number(row.ttft_ms), row.limit, row.next, told(row.break_even),
     ];
   }
