@@ -86,7 +86,7 @@ def every_chart(data: Packed, ink: str = "currentColor") -> list[Chart]:
         Chart(
             "winners",
             "Who wins where, and by how much",
-            "The colour is the accelerator with the most requests per dollar; the paler, the closer the second.",
+            "The colour is the accelerator with the most requests per dollar; the fainter, the closer the second.",
             _winners(data),
         ),
         Chart(
