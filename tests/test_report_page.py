@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ import lambdamax
 from lambdamax.report.charts import rows_of
 from lambdamax.report.packed import Packed
 from lambdamax.report.views import answer, options, selection, table_row
+from lambdamax.units import number
 from reports import HOSTILE_MODEL, HOSTILE_TEXT, hostile, numbers, swept
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1240,900")
@@ -113,6 +115,15 @@ def test_the_page_says_and_draws_what_python_says(opened: Open, small: tuple[Pat
         assert len(rows) == len(expected[name]) > 0
         assert rows == [pytest.approx(row) for row in expected[name]]
     assert all(driver.execute_script(DRAWN))
+
+
+def test_the_page_writes_numbers_as_python_does(opened: Open, small: tuple[Path, Packed]) -> None:
+    driver = opened(small[0])
+    random = Random(7)
+    values = [random.choice((1, -1)) * 10 ** random.uniform(-4, 9) for _ in range(500)]
+    told = [(value, digits) for value in (0, 100, 99.96, 999.96, 12345.6, 0.05, *values) for digits in (2, 3, 4)]
+    code = "return arguments[0].map(([value, digits]) => window.lambdamaxReport.number(value, digits))"
+    assert driver.execute_script(code, told) == [number(value, digits) for value, digits in told]
 
 
 def test_every_selector_changes_what_is_drawn(opened: Open, small: tuple[Path, Packed]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.exceptions import StoreError
@@ -55,7 +56,7 @@ def report(
     """
     known = catalog or load_catalog()
     path = Path(out)
-    images = "" if charts is None else os.path.relpath(charts, path.parent)
+    images = "" if charts is None else quote(Path(os.path.relpath(charts, path.parent)).as_posix())
     data, text = _written(Path(directory), known, format, at or {}, images)
     _write(path, text.encode())
     files = () if charts is None else tuple(_draw(data, Path(charts)))

@@ -41,6 +41,7 @@ _PAPER_INK: Final = "#1b1f24"
 _WIDTH: Final = 640
 _HEIGHT: Final = 240
 _PNG_SCALE: Final = 2.0
+_NUMBERS: Final = frozenset({"rpu", "tpot_ms", "user_tok_s", "gpu_tok_s", "rate", "value"})
 _BAR_PX: Final = 30
 _LABEL_PX: Final = 44
 _CELL_PX: Final = (40, 14)
@@ -226,7 +227,8 @@ def _colour(data: Packed, field: str = "option", nothing: bool = False) -> Spec:
 
 
 def _tip(*fields: tuple[str, str]) -> list[Spec]:
-    return [{"field": field, "title": title} for field, title in fields]
+    number = {"type": "quantitative", "format": ",.4~r"}
+    return [{"field": field, "title": title, **(number if field in _NUMBERS else {})} for field, title in fields]
 
 
 def _pareto(data: Packed, across: tuple[str, str], up: tuple[str, str]) -> Spec:

@@ -65,6 +65,7 @@ def pack(found: Gathered, catalog: Catalog, at: Mapping[str, str] | None = None)
         "start": _start(found.axes, at or {}),
         "absent": dict(found.absent),
         "cells": _cells(found, configs),
+        "refused": _refused(found),
         "groups": _groups(found),
         "pareto": _pareto(found, configs),
         "curves": _curves(found.curves),
@@ -177,12 +178,8 @@ def _nearest(axis: Axis, text: str) -> int | None:
 
 
 def _cells(found: Gathered, configs: _Configs) -> Packed:
-    places = {option: place for place, option in enumerate(found.options)}
-    option = pl.col(COMPARE).cast(pl.String).replace_strict(places, return_dtype=pl.Int64)
-    table = configs.placed(found.ranking).with_columns((pl.col(GROUP) * len(places) + option).alias("_cell"))
-    size = math.prod(len(axis.values) for axis in found.axes) * len(places)
-    refused = table["refused"].unique(maintain_order=True).drop_nulls().to_list()
-    refusals = {text: place for place, text in enumerate(refused)}
+    table = configs.placed(found.ranking).with_columns(_cell(found))
+    size = math.prod(len(axis.values) for axis in found.axes) * len(found.options)
     told = {
         "config": pl.col("_config"),
         "rpu": pl.col("requests_per_usd").round_sig_figs(_DIGITS),
@@ -193,9 +190,7 @@ def _cells(found: Gathered, configs: _Configs) -> Packed:
         "break_even": pl.col("break_even_usd_per_hour").round_sig_figs(_DIGITS),
         "cheapest_percent": (pl.col("cheapest_share") * 100).round(),
         "regret_percent": (pl.col("expected_regret") * 100).round_sig_figs(_FEWEST),
-        "refused": pl.when(pl.col("rank").is_null()).then(
-            pl.col("refused").replace_strict(refusals, default=None, return_dtype=pl.Int64)
-        ),
+        "rank": pl.col("rank"),
     }
     if {_LOW, _HIGH} <= set(table.columns):
         rate = pl.col("max_rate_rps")
@@ -205,7 +200,22 @@ def _cells(found: Gathered, configs: _Configs) -> Packed:
         }
     frame = table.select("_cell", **told)
     lists = {name: _dense(frame["_cell"], frame[name], size) for name in told}
-    return {**lists, "refusals": [text.replace("_", " ") for text in refused]}
+    return lists
+
+
+def _cell(found: Gathered) -> pl.Expr:
+    places = {option: place for place, option in enumerate(found.options)}
+    option = pl.col(COMPARE).cast(pl.String).replace_strict(places, return_dtype=pl.Int64)
+    return (pl.col(GROUP) * len(places) + option).alias("_cell")
+
+
+def _refused(found: Gathered) -> Packed:
+    """Why a cell without an answer has none: the place of its reason among `reasons`, by cell."""
+    table = found.ranking.filter(pl.col("rank").is_null()).with_columns(_cell(found), pl.col("refused").fill_null(DASH))
+    reasons = table["refused"].unique(maintain_order=True).to_list()
+    places = {reason: place for place, reason in enumerate(reasons)}
+    cells = {str(cell): places[reason] for cell, reason in table.select("_cell", "refused").iter_rows()}
+    return {"reasons": [reason.replace("_", " ") for reason in reasons], "cells": cells}
 
 
 def _code(name: str) -> pl.Expr:

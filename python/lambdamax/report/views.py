@@ -55,7 +55,7 @@ def options(data: Packed, at: Sequence[int]) -> list[Row]:
     """Every option, the best first, those that cannot serve it last, each with all that is known of it."""
     group = group_of(data, at)
     rows = [_option(data, at, group, option) for option in range(len(data["options"]))]
-    ranked = sorted((row for row in rows if row["rpu"] is not None), key=lambda row: -row["rpu"])
+    ranked = sorted((row for row in rows if row["rpu"] is not None), key=lambda row: row["rank"])
     for row in ranked:
         row["share"] = row["rpu"] / ranked[0]["rpu"]
     return [*ranked, *(row for row in rows if row["rpu"] is None)]
@@ -63,11 +63,10 @@ def options(data: Packed, at: Sequence[int]) -> list[Row]:
 
 def _option(data: Packed, at: Sequence[int], group: int, option: int) -> Row:
     cells, place = data["cells"], group * len(data["options"]) + option
-    row = {name: cells[name][place] for name in cells if name != "refusals"}
+    row = {name: values[place] for name, values in cells.items()}
     row |= {"option": data["options"][option], "share": None, "with": "", "rate_rps": None, "usd_per_mtok": None}
-    row["refused"] = DASH if row["refused"] is None else cells["refusals"][row["refused"]]
     if row["rpu"] is None:
-        return row
+        return row | {"refused": data["refused"]["reasons"][data["refused"]["cells"][str(place)]]}
     made, osl = data["configs"][row["config"]], value_of(data, at, "osl_tokens")
     return row | {
         "with": made["text"],
@@ -208,7 +207,7 @@ def _map_row(data: Packed, at: Sequence[int], of: int | None) -> Row:
     cells, count, group = data["cells"], len(data["options"]), group_of(data, at)
     order = sorted(
         (option for option in range(count) if cells["rpu"][group * count + option] is not None),
-        key=lambda option: -cells["rpu"][group * count + option],
+        key=lambda option: cells["rank"][group * count + option],
     )
     limited = of if of is not None else order[0] if order else None
     limit = None if limited is None else cells["limit"][group * count + limited]
@@ -291,7 +290,8 @@ def wins(data: Packed, at: Sequence[int], across: int, down: int) -> str:
     counts = {name: sum(row["winner"] == name for row in rows) for name in (*data["options"], NOTHING)}
     told = sorted((name for name in counts if counts[name]), key=lambda name: -counts[name])
     listed = ", ".join(f"{name} {number(counts[name])}" for name in told)
-    return f"Of {number(len(rows))} combinations: {listed}."
+    over = " and ".join(dict.fromkeys(data["axes"][place]["heading"] for place in (down, across)))
+    return f"Wins over {number(len(rows))} combinations of {over}: {listed}."
 
 
 def selection(data: Packed, at: Sequence[int]) -> str:

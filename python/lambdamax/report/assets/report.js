@@ -32,9 +32,8 @@
   function option(place, ofGroup, which) {
     const cell = ofGroup * data.options.length + which;
     const row = { option: data.options[which], share: null, with: "", rate_rps: null, usd_per_mtok: null };
-    for (const name of Object.keys(data.cells)) if (name !== "refusals") row[name] = data.cells[name][cell];
-    row.refused = row.refused === null ? "–" : data.cells.refusals[row.refused];
-    if (row.rpu === null) return row;
+    for (const name of Object.keys(data.cells)) row[name] = data.cells[name][cell];
+    if (row.rpu === null) return Object.assign(row, { refused: data.refused.reasons[data.refused.cells[cell]] });
     const made = data.configs[row.config];
     Object.assign(row, { with: made.text, gpus: made.gpus, usd: made.usd, factor: made.factor });
     row.rate_rps = (row.rpu * made.gpus * made.usd) / HOUR_S;
@@ -48,7 +47,7 @@
   function options(place) {
     const ofGroup = group(place);
     const rows = data.options.map((_, which) => option(place, ofGroup, which));
-    const ranked = rows.filter((row) => row.rpu !== null).sort((a, b) => b.rpu - a.rpu);
+    const ranked = rows.filter((row) => row.rpu !== null).sort((a, b) => a.rank - b.rank);
     for (const row of ranked) row.share = row.rpu / ranked[0].rpu;
     return [...ranked, ...rows.filter((row) => row.rpu === null)];
   }
@@ -138,7 +137,7 @@
   function mapRow(place, of) {
     const cells = data.cells, first = group(place) * data.options.length;
     const order = data.options.map((_, i) => i).filter((i) => cells.rpu[first + i] !== null)
-      .sort((a, b) => cells.rpu[first + b] - cells.rpu[first + a]);
+      .sort((a, b) => cells.rank[first + a] - cells.rank[first + b]);
     const limited = of !== null ? of : order.length ? order[0] : null;
     const limit = limited === null ? null : cells.limit[first + limited];
     const row = { limit: limit === null ? words.nothing : data.limits[limit], winner: words.nothing };
@@ -193,7 +192,8 @@
     for (const row of rows) counts.set(row.winner, counts.get(row.winner) + 1);
     const told = [...counts].filter(([, count]) => count).sort((a, b) => b[1] - a[1]);
     const listed = told.map(([name, count]) => `${name} ${number(count)}`).join(", ");
-    return `Of ${number(rows.length)} combinations: ${listed}.`;
+    const over = [...new Set([down, across].map((axis) => data.axes[axis].heading))].join(" and ");
+    return `Wins over ${number(rows.length)} combinations of ${over}: ${listed}.`;
   }
 
   function rowsOf(id, place) {
@@ -343,7 +343,7 @@
     for (const each of document.querySelectorAll("details")) each.open = true;
   });
 
-  // For whoever checks the page: what is selected, what is drawn of a selection, and when all of it stands.
-  window.lambdamaxReport = { at, rowsOf, ready: () => shown };
+  // For whoever checks the page: what is selected, how numbers are written, what is drawn, and when all of it stands.
+  window.lambdamaxReport = { at, number, rowsOf, ready: () => shown };
   shown = show();
 })();
