@@ -31,8 +31,8 @@ _LOW, _HIGH = "max_rate_low_rps", "max_rate_high_rps"
 _NEEDED: Final = ("osl_tokens", "slo_ttft_s", "slo_tpot_s", "slo_e2e_s")
 _HEADINGS: Final = {
     "model": "model",
-    "isl_tokens": "prompt, ISL",
-    "osl_tokens": "output, OSL",
+    "isl_tokens": "prompt (ISL)",
+    "osl_tokens": "output (OSL)",
     "slo_ttft_s": "TTFT SLO",
     "slo_tpot_s": "TPOT SLO",
     "slo_e2e_s": "E2E SLO",

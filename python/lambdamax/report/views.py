@@ -289,9 +289,9 @@ def wins(data: Packed, at: Sequence[int], across: int, down: int) -> str:
     rows = map_rows(data, at, across, down)
     counts = {name: sum(row["winner"] == name for row in rows) for name in (*data["options"], NOTHING)}
     told = sorted((name for name in counts if counts[name]), key=lambda name: -counts[name])
-    listed = ", ".join(f"{name} {number(counts[name])}" for name in told)
+    listed = ", ".join(f"{name} ({number(counts[name])})" for name in told)
     over = " and ".join(dict.fromkeys(data["axes"][place]["heading"] for place in (down, across)))
-    return f"Wins over {number(len(rows))} combinations of {over}: {listed}."
+    return f"Winners over {number(len(rows))} values of {over}: {listed}."
 
 
 def selection(data: Packed, at: Sequence[int]) -> str:

@@ -191,9 +191,9 @@
     for (const name of [...data.options, words.nothing]) counts.set(name, 0);
     for (const row of rows) counts.set(row.winner, counts.get(row.winner) + 1);
     const told = [...counts].filter(([, count]) => count).sort((a, b) => b[1] - a[1]);
-    const listed = told.map(([name, count]) => `${name} ${number(count)}`).join(", ");
+    const listed = told.map(([name, count]) => `${name} (${number(count)})`).join(", ");
     const over = [...new Set([down, across].map((axis) => data.axes[axis].heading))].join(" and ");
-    return `Wins over ${number(rows.length)} combinations of ${over}: ${listed}.`;
+    return `Winners over ${number(rows.length)} values of ${over}: ${listed}.`;
   }
 
   function rowsOf(id, place) {
