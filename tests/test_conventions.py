@@ -62,8 +62,17 @@ PYTHON_FLOORS = [
     *("startup_log", "case", "assumptions", "cached", "verdict", "chain"),
     *("operating", "claim", "budget", "explain", "simulate", "demand", "curve", "fluid", "backlog", "ages", "spike"),
     *("finite_run", "played", "checked", "render", "simulated", "model_facts", "listing", "ranking", "choices"),
-    *("divided", "plot", "drawn", "sized", "surges", "grouped", "further", "terminal", "frontier_options"),
-    *("sweep_command", "frontier_command", "decode_command"),
+    *(
+        "divided",
+        "report.gathered",
+        "report.packed",
+        "report.views",
+        "report.charts",
+        "report.provenance",
+        "report.page",
+    ),
+    *("report", "plot", "drawn", "sized", "surges", "grouped", "further", "terminal", "frontier_options"),
+    *("sweep_command", "frontier_command", "decode_command", "report_command"),
     *("benchmarks.measured", "benchmarks.content", "benchmarks.shape", "benchmarks.requests", "benchmarks.bench_serve"),
     *("benchmarks.sglang", "benchmarks.guidellm", "benchmarks.aiperf", "benchmarks.inference_perf"),
     *("benchmarks.llmperf", "benchmarks.inferencex", "benchmarks.scrape", "benchmarks.own_csv", "benchmarks.formats"),
@@ -188,12 +197,13 @@ def test_every_public_name_is_there_and_a_function_stays_one() -> None:
     import lambdamax.curve
     import lambdamax.finite_run
     import lambdamax.frontier
+    import lambdamax.report
     import lambdamax.scan
     import lambdamax.spike
     import lambdamax.sweep
 
     assert all(hasattr(lambdamax, name) for name in lambdamax.__all__)
-    functions = ("curve", "finite_run", "frontier", "load", "scan", "simulate", "solve", "spike", "sweep")
+    functions = ("curve", "finite_run", "frontier", "load", "report", "scan", "simulate", "solve", "spike", "sweep")
     assert all(callable(getattr(lambdamax, name)) for name in functions)
     assert lambdamax.__version__ == _engine.__version__
 

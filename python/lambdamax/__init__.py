@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lambdamax.frontier import pareto as pareto
     from lambdamax.maps import binding_map as binding_map
     from lambdamax.maps import winner_map as winner_map
+    from lambdamax.report import report as report
     from lambdamax.robustness import robustness as robustness
     from lambdamax.scan import scan as scan
     from lambdamax.simulate import Simulation as Simulation
@@ -95,6 +96,7 @@ __all__ = [
     "read_benchmarks",
     "read_spec",
     "replicas_for",
+    "report",
     "robustness",
     "scan",
     "simulate",
@@ -131,6 +133,7 @@ _HOMES: Final = {
     "read_benchmarks": "benchmarks",
     "read_spec": "spec",
     "replicas_for": "demand",
+    "report": "report",
     "robustness": "robustness",
     "scan": "scan",
     "simulate": "simulate",

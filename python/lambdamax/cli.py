@@ -1,4 +1,4 @@
-"""The command line: `lambdamax sweep`, `frontier`, `explain`, `simulate`, `calibrate`, `validate` and `catalog`.
+"""The command line: `lambdamax sweep`, `frontier`, `report`, `explain`, `simulate`, `calibrate`, `validate`, `catalog`.
 
 Tables go to standard output, progress and messages to standard error. Exit status: 0 done, 1 the user's mistake,
 2 usage, 130 interrupted. Heavy modules are imported by the commands that need them.
@@ -23,6 +23,7 @@ from lambdamax.decode_command import decode
 from lambdamax.frontier_command import frontier
 from lambdamax.further import Answers, ExplainCommand, Further, answers, further, print_answers
 from lambdamax.measuring import calibrate, validate
+from lambdamax.report_command import report
 from lambdamax.sweep_command import sweep
 from lambdamax.terminal import CATALOG, Commands, catalog_option, json_option, print_json, stdout_console
 
@@ -111,7 +112,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")
 
 
-for command in (sweep, frontier, decode, audit, calibrate, validate):
+for command in (sweep, frontier, report, decode, audit, calibrate, validate):
     main.add_command(command)
 
 

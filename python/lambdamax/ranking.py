@@ -101,7 +101,7 @@ def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> Non
     rank = table.columns.index("rank")
     keys, compare, maximize = table.columns[: rank - 1], table.columns[rank - 1], table.columns[rank + 1]
     varying = [name for name in keys if table[name].n_unique() > 1]
-    chosen = _chosen(table, compare)
+    chosen = decided(table, compare)
     print_pairs(console, _about(table, [name for name in keys if name not in varying], maximize))
     for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
         console.print()
@@ -185,7 +185,7 @@ _CHECKED: Final = (
 )
 
 
-def _chosen(table: pl.DataFrame, compare: str) -> list[str]:
+def decided(table: pl.DataFrame, compare: str) -> list[str]:
     """What the operator decides, where the winners differ in it and it is not just a default of the device and TP."""
     left_out = (compare, "usd_per_accelerator_hour")
     names = (column.name for column in columns.inputs() if column.role == "chosen" and column.name not in left_out)

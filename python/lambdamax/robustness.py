@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,8 @@ SIGMA, LOW, HIGH = "rate_sigma", "usd_per_hour_low", "usd_per_hour_high"
 _PRICE: Final = "usd_per_accelerator_hour"
 _NEEDED: Final = ("gpu", "max_rate_rps", "gpus", _PRICE)
 _PROFILE: Final = "_profile"
+_GROUP: Final = "_first_of_group"
+_ANSWERS: Final = ("cheapest", "regret", "regret_error")
 _SHARED: Final = ("engine", _PROFILE)
 _BAND: Final = ("max_rate_low_rps", "max_rate_high_rps")
 _MARKET: Final = ("gpu", "price_plan")
@@ -61,8 +64,9 @@ def robustness(
     known = _with_errors(held, catalog or load_catalog())
     if not known.height:
         raise FrameError((Fault("robustness", "options", "no rows", "points with a rate and a price"),))
-    groups = known.partition_by(by, maintain_order=True) if by else [known]
-    return pl.concat([_of_group(group, draws, seed, own_share) for group in groups])
+    first = pl.col(_GROUP).first().over(by) if by else pl.lit(0).alias(_GROUP)
+    grouped = known.with_row_index(_GROUP).with_columns(first).sort(_GROUP, maintain_order=True)
+    return _drawn(grouped, draws, seed, own_share)
 
 
 def _refuse_nonsense(options: pl.DataFrame, by: Sequence[str], draws: int, own_share: float) -> None:
@@ -79,19 +83,23 @@ def _refuse_nonsense(options: pl.DataFrame, by: Sequence[str], draws: int, own_s
 def _with_errors(options: pl.DataFrame, catalog: Catalog) -> pl.DataFrame:
     """`options` with their sigma and their range of prices."""
     names = [name for name in ("gpu", "profile", "price_plan", "provider") if name in options.columns]
-    rows = list(options.select(names).cast(pl.String).iter_rows(named=True))
-    profiles = [catalog.profile(row.get("profile") or DEFAULT_PROFILE, row["gpu"]) for row in rows]
-    options = options.with_columns(pl.Series(_PROFILE, [profile.name for profile in profiles], dtype=pl.String))
+    rows = list(options.select(names).cast(pl.String).iter_rows())
+    known = {row: dict(zip(names, row, strict=True)) for row in set(rows)}
+    profiles = {row: catalog.profile(of.get("profile") or DEFAULT_PROFILE, of["gpu"]) for row, of in known.items()}
+    named = pl.Series(_PROFILE, [profiles[row].name for row in rows], dtype=pl.String)
+    options = options.with_columns(named)
     if SIGMA not in options.columns:
-        stated = pl.Series(SIGMA, [math.log1p(profile.relative_uncertainty.value) for profile in profiles], pl.Float64)
-        options = options.with_columns(stated)
+        sigma = {row: math.log1p(profile.relative_uncertainty.value) for row, profile in profiles.items()}
+        options = options.with_columns(pl.Series(SIGMA, [sigma[row] for row in rows], pl.Float64))
         if set(_BAND) <= set(options.columns):
             low, high = map(pl.col, _BAND)
             options = options.with_columns(pl.coalesce((high / low).log() / 2, SIGMA).alias(SIGMA))
     if not {LOW, HIGH} <= set(options.columns):
-        ranges = [_price_range(catalog, row["gpu"], row.get("price_plan"), row.get("provider")) for row in rows]
+        asked = {
+            row: _price_range(catalog, of["gpu"], of.get("price_plan"), of.get("provider")) for row, of in known.items()
+        }
         for place, name in enumerate((LOW, HIGH)):
-            listed = pl.Series(name, [pair[place] for pair in ranges], dtype=pl.Float64)
+            listed = pl.Series(name, [asked[row][place] for row in rows], dtype=pl.Float64)
             options = options.with_columns(listed).with_columns(pl.col(name).fill_null(pl.col(_PRICE)))
     return options
 
@@ -111,35 +119,37 @@ def _price_range(
 
 
 def _factor(options: pl.DataFrame, names: Sequence[str]) -> Floats:
-    """A number for each combination of the columns `names`: options that share it share a random number."""
+    """A number for each combination of the columns `names`: options of a group that share it share a random number."""
     parts = [pl.col(name).cast(pl.String).fill_null("") for name in names if name in options.columns]
-    places = options.select(pl.concat_str(parts, separator="\n").rank("dense")).to_series()
-    return np.ascontiguousarray((places - 1).cast(pl.Float64).to_numpy())
+    places = options.select(pl.concat_str(parts, separator="\n").rank("dense").over(_GROUP)).to_series()
+    return _floats(places - 1)
 
 
-def _of_group(options: pl.DataFrame, draws: int, seed: int, own_share: float) -> pl.DataFrame:
+def _floats(column: pl.Series) -> Floats:
+    return np.ascontiguousarray(column.cast(pl.Float64).to_numpy())
+
+
+def _drawn(options: pl.DataFrame, draws: int, seed: int, own_share: float) -> pl.DataFrame:
+    """`options`, group after group, with what the draws of each say of it."""
     sigma = options[SIGMA].to_numpy()
-    hours = options["gpus"].cast(pl.Float64) / (_HOUR_S * options["max_rate_rps"])
-    found = engine.robustness(
-        {
-            "device_hours": np.ascontiguousarray(hours.to_numpy()),
-            "shared_sigma": sigma * math.sqrt(1 - own_share),
-            "own_sigma": sigma * math.sqrt(own_share),
-            "error_factor": _factor(options, _SHARED),
-            "lowest_price": np.ascontiguousarray(options[LOW].to_numpy()),
-            "highest_price": np.ascontiguousarray(options[HIGH].to_numpy()),
-            "price_factor": _factor(options, _MARKET),
-        },
-        draws,
-        seed,
-        0,
-    )
-    options = options.drop(_PROFILE)
-    share = found["cheapest"]
-    told = options.with_columns(
+    inputs = {
+        "device_hours": _floats(options["gpus"].cast(pl.Float64) / (_HOUR_S * options["max_rate_rps"])),
+        "shared_sigma": sigma * math.sqrt(1 - own_share),
+        "own_sigma": sigma * math.sqrt(own_share),
+        "error_factor": _factor(options, _SHARED),
+        "lowest_price": _floats(options[LOW]),
+        "highest_price": _floats(options[HIGH]),
+        "price_factor": _factor(options, _MARKET),
+    }
+    ends = options[_GROUP].rle().struct.field("len").cum_sum().to_list()
+    groups = [{name: values[start:end] for name, values in inputs.items()} for start, end in pairwise([0, *ends])]
+    found = [engine.robustness(group, draws, seed, 0) for group in groups]
+    share, regret, error = (np.concatenate([each[name] for each in found]) for name in _ANSWERS)
+    told = options.drop(_PROFILE).with_columns(
         pl.Series("cheapest_share", share),
         pl.Series("cheapest_share_error", np.sqrt(share * (1 - share) / draws)),
-        pl.Series("expected_regret", found["regret"]),
-        pl.Series("expected_regret_error", found["regret_error"]),
+        pl.Series("expected_regret", regret),
+        pl.Series("expected_regret_error", error),
     )
-    return told.sort("cheapest_share", "expected_regret", descending=[True, False], maintain_order=True)
+    order = (_GROUP, "cheapest_share", "expected_regret")
+    return told.sort(order, descending=[False, True, False], maintain_order=True).drop(_GROUP)

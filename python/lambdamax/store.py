@@ -227,11 +227,12 @@ def part_files(directory: str | Path) -> list[PartFile]:
 
 def kept_goal(directory: str | Path) -> Goal | None:
     """Which points a finished sweep kept, None for all; StoreError if there is none."""
-    stated = _manifest_of(Path(directory))["identity"].get("keep")
+    stated = manifest_of(Path(directory))["identity"].get("keep")
     return None if stated is None else Goal.read(stated)
 
 
-def _manifest_of(directory: Path) -> dict[str, Any]:
+def manifest_of(directory: Path) -> dict[str, Any]:
+    """The manifest of a sweep, as `Store` writes it; StoreError if there is none."""
     manifest = _read_manifest(directory)
     if manifest is None:
         absent = f"there is no {MANIFEST} in it" if directory.is_dir() else "there is no such directory"
@@ -240,7 +241,7 @@ def _manifest_of(directory: Path) -> dict[str, Any]:
 
 
 def _listed(directory: Path) -> list[tuple[Path, Part]]:
-    manifest = _manifest_of(directory)
+    manifest = manifest_of(directory)
     count = manifest["part_count"]
     names = [part_name(index, count) for index in range(count)]
     missing = [name for name in names if name not in manifest["parts"] or not (directory / name).is_file()]
