@@ -12,8 +12,10 @@ const PROBED_SHARES: [f64; 6] = [0.0, 1.0 / 64.0, 1.0 / 16.0, 1.0 / 4.0, 1.0 / 2
 /// The same where latencies or the rate can have humps, and the share of `PROBED_SHARES` that another lane looks at in its place, so
 /// that it does not depend on its neighbours. With experts a prompt that is alone reads the experts for itself; where prompts outweigh
 /// answers, a request's wake comes early and ends near the end of the range.
-const MANY_SHARES: [(f64, f64); 21] = [
+const MANY_SHARES: [(f64, f64); 23] = [
     (0.0, 0.0),
+    (1.0 / 4_294_967_296.0, 1.0 / 64.0),
+    (1.0 / 16_777_216.0, 1.0 / 64.0),
     (1.0 / 262_144.0, 1.0 / 64.0),
     (1.0 / 65_536.0, 1.0 / 64.0),
     (1.0 / 16_384.0, 1.0 / 64.0),
@@ -40,6 +42,8 @@ const PROMPTS_OUTWEIGH: f64 = 0.1;
 /// Share of what sharing gains that prefill takes back, above which a curve that still rises at its end may have dipped
 /// between two probes. In 20,000 random curves every dip showed 0.92 or more at a probe.
 const NEARLY_FLAT: f64 = 0.75;
+/// Looks between two probes between which it may fall.
+const LOOKS_BETWEEN: usize = 7;
 /// Points of the closer look at such a curve.
 const CLOSE_LOOKS: usize = 48;
 
@@ -69,7 +73,7 @@ impl Probes {
         let few = Lanes::splat(PROBED_SHARES.len() as f64);
         let idle = at(Lanes::ZERO);
         let outweighed = idle.sharing * Lanes::splat(PROMPTS_OUTWEIGH);
-        let humps = curve.routed_lanes().or(outweighed.less(idle.passage.work));
+        let humps = curve.routed_lanes().or(outweighed.less(idle.passage.work)).or(curve.uneven_lanes());
         if !Lanes::any(humps) {
             let others = PROBED_SHARES[1..].iter().map(|&share| at(Lanes::splat(share)));
             return (Self(std::iter::once(idle).chain(others).collect()), few);
@@ -117,9 +121,28 @@ impl Chart {
         inner.and(Lanes::splat(0.0).less(self.peak.rise()))
     }
 
+    /// Looks between probes at whose ends λ rises, but not as a cubic that rises all the way (Fritsch and Carlson's condition).
+    fn look_between(&self, bracket: &mut Bracket, found: &mut LaneMask) {
+        for pair in self.probes.0.windows(2) {
+            let doubtful = dips(&pair[0], &pair[1]).and(!*found);
+            if !Lanes::any(doubtful) {
+                continue;
+            }
+            let (low, high) = (pair[0].decoding.value, pair[1].decoding.value);
+            let mut below = (low, -pair[0].rise() / pair[0].cycle.value);
+            for look in 1..=LOOKS_BETWEEN {
+                let at = low + (high - low) * Lanes::splat(look as f64 / (LOOKS_BETWEEN + 1) as f64);
+                let fall = self.curve.see(at, &mut FallAndRate).0;
+                bracket.close_on(below, (at, fall), doubtful, found);
+                below = (at, fall);
+            }
+        }
+    }
+
     /// Moves `peak` from the end of the range to the arg max of λ.
     fn find_peak(&mut self) {
         let (mut bracket, mut found) = self.first_fall();
+        self.look_between(&mut bracket, &mut found);
         let doubtful = self.suspicious().and(!found);
         if Lanes::any(doubtful) {
             look_closer(&self.curve, doubtful, &mut bracket, &mut found);
@@ -136,6 +159,17 @@ impl Chart {
     }
 }
 
+/// Whether a cubic through two looks, both of which rise, falls between them.
+fn dips(low: &Operating, high: &Operating) -> LaneMask {
+    let (zero, three) = (Lanes::ZERO, Lanes::splat(3.0));
+    let secant = (high.rate.value - low.rate.value) / (high.decoding.value - low.decoding.value);
+    let (a, b) = (low.rate.slope / secant, high.rate.slope / secant);
+    let both = a + b;
+    let inside = (a * a + a * b + b * b + Lanes::splat(9.0)).at_most(Lanes::splat(6.0) * both);
+    let rises = both.at_most(three).or(inside).and(zero.less(secant));
+    zero.less(low.rise()).and(zero.less(high.rise())).and(!rises)
+}
+
 /// Walks up the range on a geometric ladder and brackets the first fall.
 fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: &mut LaneMask) {
     let log_ratio = Real::ln(PROBED_SHARES[1]) / CLOSE_LOOKS as f64;
@@ -144,12 +178,7 @@ fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: 
     for look in (0..CLOSE_LOOKS).rev() {
         let at = curve.most_decoding * Lanes::splat(Real::exp(log_ratio * look as f64));
         let fall = curve.see(at, &mut FallAndRate).0;
-        let falls = Lanes::splat(0.0).at_most(fall).and(doubtful).and(!*found);
-        bracket.low = Lanes::select(falls, below.0, bracket.low);
-        bracket.high = Lanes::select(falls, at, bracket.high);
-        bracket.f_low = D::select(falls, D::constant(below.1), bracket.f_low);
-        bracket.f_high = D::select(falls, D::constant(fall), bracket.f_high);
-        *found = found.or(falls);
+        bracket.close_on(below, (at, fall), doubtful, found);
         below = (at, fall);
     }
 }

@@ -221,6 +221,11 @@ impl Curve {
         Lanes::splat(0.0).less(self.costs.expert_weights)
     }
 
+    /// Lanes whose arrivals are not Poisson.
+    pub fn uneven_lanes(&self) -> LaneMask {
+        if self.uneven { !self.workload.arrival_cv.same(Lanes::splat(1.0)) } else { LaneMask::NONE }
+    }
+
     /// Chunks of all prompt classes together at B: it changes where populations and TTFT jump.
     pub fn chunks(&self, decoding: Lanes) -> Lanes {
         let room = self.budget - taken(decoding);

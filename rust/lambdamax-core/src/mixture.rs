@@ -64,13 +64,20 @@ pub struct Level {
 }
 
 impl Level {
+    /// Of no percentile, where none is asked for.
+    pub const NONE: Self = Self { ln_tail: Lanes::ZERO, z: Lanes::ZERO };
+
     /// Of percentiles above 0 and below 100.
     pub fn of(percentile: Lanes) -> Self {
         let tail = |lane: usize| 1.0 - percentile.0[lane] / 100.0;
-        Self {
-            ln_tail: Lanes::from_fn(|lane| Real::ln(tail(lane))),
-            z: Lanes::from_fn(|lane| upper_quantile(tail(lane))),
-        }
+        let mut known = (f64::NAN, f64::NAN);
+        let z = Lanes::from_fn(|lane| {
+            if known.0 != tail(lane) {
+                known = (tail(lane), upper_quantile(tail(lane)));
+            }
+            known.1
+        });
+        Self { ln_tail: Lanes::from_fn(|lane| Real::ln(tail(lane))), z }
     }
 }
 

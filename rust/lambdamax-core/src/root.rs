@@ -33,6 +33,17 @@ pub struct Bracket {
 }
 
 impl Bracket {
+    /// Moves to the two looks (x, f) in the lanes asked for that are not found yet and have f ≥ 0 at the second; slopes are not known.
+    #[inline(always)]
+    pub fn close_on(&mut self, low: (Lanes, Lanes), high: (Lanes, Lanes), asked: LaneMask, found: &mut LaneMask) {
+        let here = Lanes::splat(0.0).at_most(high.1).and(asked).and(!*found);
+        self.low = Lanes::select(here, low.0, self.low);
+        self.high = Lanes::select(here, high.0, self.high);
+        self.f_low = Dual::select(here, Dual::constant(low.1), self.f_low);
+        self.f_high = Dual::select(here, Dual::constant(high.1), self.f_high);
+        *found = found.or(here);
+    }
+
     /// Moves one end of each lane to x, by the sign of f there.
     #[inline(always)]
     fn narrow(&mut self, x: Lanes, f: Dual<Lanes>) {

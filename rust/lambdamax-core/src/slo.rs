@@ -45,12 +45,14 @@ struct Along<'a> {
     /// Whether some lane asks for a percentile.
     spread: bool,
     previous: (Lanes, Lanes),
+    slope: Lanes,
 }
 
 impl Along<'_> {
     /// How far the latency is over its SLO, negative below it, and λ; with the widest vectors the machine has.
     fn look(&self, decoding: Lanes) -> (Lanes, D) {
-        let (at, prompts) = self.chart.curve.detail(decoding);
+        let curve = &self.chart.curve;
+        let (at, prompts) = if self.spread { curve.detail(decoding) } else { (curve.at(decoding), Prompts::default()) };
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: both features were detected on the line above.
@@ -99,8 +101,11 @@ impl Along<'_> {
 impl Function for Along<'_> {
     fn sample(&mut self, x: Lanes) -> Sample {
         let (value, carried) = self.look(x);
-        let slope = (value - self.previous.1) / (x - self.previous.0);
-        self.previous = (x, value);
+        let new = (value - self.previous.1) / (x - self.previous.0);
+        // Across a jump a secant is steep, and its step so short that it would pass for settled.
+        let alike = self.piece(x).same(self.piece(self.previous.0));
+        let slope = Lanes::select(alike, new, self.slope);
+        (self.previous, self.slope) = ((x, value), slope);
         Sample { f: Dual { value, slope }, carried }
     }
 
@@ -117,9 +122,10 @@ impl Function for Along<'_> {
 pub fn largest_rate(chart: &Chart, standard: &Standard) -> LimitRate {
     let (zero, one) = (Lanes::ZERO, Lanes::splat(1.0));
     let mean = standard.percentile.at_most(Lanes::splat(MEAN));
-    let level = Level::of(Lanes::select(mean, Lanes::splat(SOME_PERCENTILE), standard.percentile));
     let (spread, previous) = (!mean.all(), (zero, zero));
-    let mut along = Along { standard, chart, level: &level, spread, previous };
+    let asked = Lanes::select(mean, Lanes::splat(SOME_PERCENTILE), standard.percentile);
+    let level = if spread { Level::of(asked) } else { Level::NONE };
+    let mut along = Along { standard, chart, level: &level, spread, previous, slope: zero };
     let at = |decoding: Lanes| (decoding, D::constant(along.look(decoding).0));
     // Where some lane asks for a percentile, the others still look where they would look alone.
     let probed = chart.probes.0.iter().map(|probe| at(probe.decoding.value));
@@ -138,7 +144,7 @@ pub fn largest_rate(chart: &Chart, standard: &Standard) -> LimitRate {
     let secant = (bracket.f_high.value - bracket.f_low.value) / (bracket.high - bracket.low);
     bracket.f_low.slope = secant;
     bracket.f_high.slope = secant;
-    along.previous = (bracket.low, bracket.f_low.value);
+    (along.previous, along.slope) = ((bracket.low, bracket.f_low.value), secant);
     let root = root::solve(bracket, bracket.guess(), inside, &mut along);
     LimitRate {
         rate: Lanes::select(beyond, zero, root.carried),
