@@ -29,6 +29,7 @@ COEFFICIENTS: Final = (
     "link_s",  # r
     "attention_s",  # a
     "half_tokens",  # c_1/2
+    "overhead_s",  # psi, in an iteration with prompt tokens
     "host_s",
     "host_token_s",
     "async_scheduling",
@@ -61,6 +62,7 @@ def coefficients(row: ReplicaRow) -> Floats:
         "link_s": link,
         "attention_s": pair_s,
         "half_tokens": fields["prefill_attention_half_tokens"],
+        "overhead_s": block["count"] * fields["prefill_layer_overhead_s"],
         "host_s": fields["host_latency_s"],
         "host_token_s": fields["host_latency_per_token_s"],
         "async_scheduling": fields["async_scheduling"],
