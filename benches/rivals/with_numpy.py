@@ -1,51 +1,31 @@
-"""The capacity of many points in NumPy: vectorised safeguarded Newton in B on the explicit curve, block by block.
+"""The capacity of many points in NumPy: what binds, and every answer there but percentiles, block by block.
 
-The method is that of the engine, the best we know: every curve is looked at in six places, the peak of lambda(B) is
-found where it falls, each limit's root starts from the cubic through its bracket and takes about two Newton steps with
-exact slopes, and points that have settled are dropped. Powers are exp(q*log(x)), which NumPy does faster than pow, and
-an evaluation works on as many points as stay in the cache.
+The method is that of the engine, the best we know (see numpy_curve.py and numpy_roots.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rivals.coefficients import BLOCK, COEFFICIENTS, Floats
+from rivals.coefficients import COEFFICIENTS, Floats
+from rivals.numpy_curve import IDLE, NODES, Ceiling, Curves, Indices, curves, seat_wait
+from rivals.numpy_roots import Chart, Found, below_ceiling, bounded, full_at, inverted, latencies
 from rivals.points import Points, SharedGrid
 
 Answers = dict[str, NDArray[Any]]
-Indices = NDArray[np.intp]
 
-LIMITS: Final = ("compute", "kv_pool", "seats", "tpot_slo", "ttft_slo", "e2e_slo", "utilization")
-BOUNDED: Final = LIMITS[1:6]
 RATES: Final = ("compute", "kv", "seats", "tpot", "ttft", "e2e", "utilization")
-IDLE: Final = 1e-13
-SHARES: Final = np.array([IDLE, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0])
-NODES: Final = 16
-# Points that go through the phases together, and points of one evaluation, which stay in the cache.
+# Points that go through the phases together, by prompt nodes.
 STRETCH_POINTS: Final = {1: 65536, NODES: 16384}
-BLOCK_POINTS: Final = {1: 8192, NODES: 2048}
 # Bounds of one curve that are solved together, roughly; and curves whose rows are gathered together.
 SHARED_VALUES: Final = 8
 ROW_CURVES: Final = 256
-SETTLED_STEP: Final = 1e-5
-CLOSED_BRACKET: Final = 1e-10
-JUMP: Final = 2e-11
-MAX_STEPS: Final = 80
-NEARLY_FLAT: Final = 0.75
-CLOSE_LOOKS: Final = 48
 NEAR_COMPUTE: Final = 0.9
 NO_LIMIT: Final = 255
 SLO_UNREACHABLE: Final = 3
-TINY: Final = 1e-300
-
-
-# The verdict
 
 
 def solve(points: Points) -> Answers:
@@ -69,29 +49,36 @@ def solve_stretch(points: Points, chosen: slice, nodes: int) -> Answers:
     table = points.table
     chart = Chart.of(curves(table, part, nodes))
     bounds = {**part.fields, "pool": table[part.replica, COEFFICIENTS.index("pool_tokens")]}
-    names = ("pool", "max_num_seqs", "slo_tpot_s", "slo_ttft_s", "slo_e2e_s")
-    found = [Found(chart.peak.rate.value, chart.peak.b)]
-    found += [bounded(chart, limit, bounds[name]) for limit, name in zip(BOUNDED, names, strict=True)]
+    compute = Found(chart.peak.rate.value, chart.peak.b)
+    pool, seats = bounded(chart, "kv_pool", bounds["pool"]), bounded(chart, "seats", bounds["max_num_seqs"])
+    ceiling = full_at(chart, (compute, pool, seats), part)
+    known = latencies(chart, ceiling)
+    found = [compute, pool, seats, bounded(chart, "tpot_slo", bounds["slo_tpot_s"])]
+    found += [below_ceiling(chart, f"{name}_slo", bounds[f"slo_{name}_s"], known) for name in ("ttft", "e2e")]
     rates = np.array([one.rate for one in found])
     verdict = judge(rates, part.fields["utilization_cap"])
     b = np.array([one.b for one in found])[verdict.known, np.arange(len(part))]
     capped = np.flatnonzero((verdict.smallest == 6) & (verdict.rate > 0.0))
     if len(capped):
         b[capped] = inverted(chart.curves.take(capped), verdict.rate[capped], b[capped])
-    return answers(part, table, verdict, operating_point(chart.curves, b), chart.probes[0].e2e_slo.value)
+    operating = operating_point(chart.curves, b, ceiling)
+    return answers(part, table, verdict, operating, chart.probes[0].e2e_slo.value)
 
 
-def operating_point(its: Curves, b: Floats) -> Answers:
+def operating_point(its: Curves, b: Floats, ceiling: Ceiling) -> Answers:
     """What the answers say of one B, and the cycle."""
     state = its.at(b)
+    wait = seat_wait(state.rate, state.seats, ceiling)
+    wait[np.isinf(wait)] = np.nan
     return {
         "decoding": b,
         "running": state.seats.value,
         "prefill_share": 1.0 - state.left,
-        "ttft_mean_s": state.ttft_slo.value,
+        "seat_wait_s": wait,
+        "ttft_mean_s": state.ttft_slo.value + wait,
         "tpot_mean_s": state.tpot_slo.value,
         "tpot_token_mean_s": state.cycle.value / its.d1,
-        "e2e_mean_s": state.e2e_slo.value,
+        "e2e_mean_s": state.e2e_slo.value + wait,
         "kv_in_flight_tokens": state.kv_pool.value,
         "cycle": state.cycle.value,
     }
@@ -155,6 +142,7 @@ def answers(points: Points, table: Floats, verdict: Verdict, operating: Answers,
             **operating,
             "naive_rate_rps": c["pool_tokens"] / ((isl + osl / 2.0) * idle_e2e),
             "in_flight": rate * operating["e2e_mean_s"],
+            "waiting": rate * operating["e2e_mean_s"] - operating["running"],
             "utilization": rate / verdict.sustained,
             "kv_pool_tokens": c["pool_tokens"],
             "kv_use": operating["kv_in_flight_tokens"] / c["pool_tokens"],
@@ -200,10 +188,12 @@ def solve_shared(grid: SharedGrid) -> Answers:
 
 def _shared_table(grid: SharedGrid, part: Points) -> _Table:
     chart = Chart.of(curves(grid.curves.table, part, NODES if part.fields["isl_cv"].any() else 1))
-    roots = _shared_roots(grid, part, chart)
+    physical = _physical_roots(grid, part, chart)
+    ceiling = full_at(chart, physical, part)
+    roots = [[one] for one in physical] + _slo_roots(grid, chart, ceiling)
     first = np.cumsum([0, *(len(found) for found in roots)])
     rates = np.array([one.rate for found in roots for one in found])
-    states = _shared_states(chart, roots, grid.slos["utilization_cap"], rates)
+    states = _shared_states(chart, roots, ceiling, grid.slos["utilization_cap"])
     return _Table(part, first, rates, states, chart.probes[0].e2e_slo.value)
 
 
@@ -231,22 +221,23 @@ def _places(first: Indices, digits: Indices) -> Indices:
     return places
 
 
-def _shared_roots(grid: SharedGrid, part: Points, chart: Chart) -> list[list[Found]]:
-    """The roots of every limit under every bound."""
-    full = np.full(len(part), 1.0)
+def _physical_roots(grid: SharedGrid, part: Points, chart: Chart) -> tuple[Found, Found, Found]:
     pool = grid.curves.table[part.replica, COEFFICIENTS.index("pool_tokens")]
-    found = [[Found(chart.peak.rate.value, chart.peak.b)], [bounded(chart, "kv_pool", pool)]]
-    found.append([bounded(chart, "seats", part.fields["max_num_seqs"])])
-    for limit in ("tpot_slo", "ttft_slo", "e2e_slo"):
-        found.append([bounded(chart, limit, full * value) for value in grid.slos[f"slo_{limit[:-4]}_s"]])
-    return found
+    compute = Found(chart.peak.rate.value, chart.peak.b)
+    return compute, bounded(chart, "kv_pool", pool), bounded(chart, "seats", part.fields["max_num_seqs"])
 
 
-def _shared_states(chart: Chart, roots: list[list[Found]], caps: Floats, rates: Floats) -> Answers:
+def _slo_roots(grid: SharedGrid, chart: Chart, ceiling: Ceiling) -> list[list[Found]]:
+    """The roots of TPOT, TTFT and end-to-end latency under every SLO."""
+    full, known = np.ones_like(ceiling.b), latencies(chart, ceiling)
+    tpot = [bounded(chart, "tpot_slo", full * value) for value in grid.slos["slo_tpot_s"]]
+    ttft = [below_ceiling(chart, "ttft_slo", full * value, known) for value in grid.slos["slo_ttft_s"]]
+    return [tpot, ttft, [below_ceiling(chart, "e2e_slo", full * value, known) for value in grid.slos["slo_e2e_s"]]]
+
+
+def _shared_states(chart: Chart, roots: list[list[Found]], ceiling: Ceiling, caps: Floats) -> Answers:
     """Every operating point that a row may have, as (slots, curves)."""
-    physical = rates[:3].argmin(axis=0)
     b = [one.b for found in roots for one in found]
-    top, most = np.array(b[:3])[physical, np.arange(len(physical))], rates[:3].min(axis=0)
-    b += [inverted(chart.curves, cap * most, top) for cap in caps]
-    states = [operating_point(chart.curves, one) for one in b]
+    b += [inverted(chart.curves, cap * ceiling.rate, ceiling.b) for cap in caps]
+    states = [operating_point(chart.curves, one, ceiling) for one in b]
     return {name: np.array([state[name] for state in states]) for name in states[0]}
