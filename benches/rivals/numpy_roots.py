@@ -251,6 +251,8 @@ def _newton(its: Curves, goal: Goal, ends: Ends) -> tuple[Floats, Floats]:
         settled = inside & (np.abs(newton - x) <= (SETTLED_SECANT if secant else SETTLED_STEP) * x)
         if settled.any():
             settled &= (its.chunks(newton) == its.chunks(x)).all(axis=0)
+            if secant:
+                settled &= (its.chunks(before) == its.chunks(x)).all(axis=0)
         done = settled | (high - low <= CLOSED_BRACKET * high)
         end = np.where(settled, newton, low)
         found[where[done]] = end[done]
