@@ -55,6 +55,7 @@ class Ceiling(NamedTuple):
 
     b: Floats
     rate: Floats
+    rate_slope: Floats
     running: Floats
     kept_variation: Floats
     dispersion: Floats
@@ -67,7 +68,7 @@ class Ceiling(NamedTuple):
 class Goal(NamedTuple):
     """What a root is sought of: a quantity at 1/`inverse`, or lambda at `inverse` for `rate`.
 
-    Latencies with a `ceiling` include the wait for a seat, and have no slopes.
+    Latencies with a `ceiling` include the wait for a seat, and their slopes are near.
     """
 
     limit: str
@@ -255,10 +256,9 @@ class Curves:
         if limit != "tpot_slo":
             gate = self.gate(b, at, left)
             if ceiling is not None:
-                ttft = self.ttft(gate).value
-                seated = ttft if limit == "ttft_slo" else ttft + at.cycle.value
-                latency = seated + seat_wait(at.rate, gate.running, ceiling)
-                return Dual(1.0 - 1.0 / (latency * inverse), np.full_like(b, np.nan)), at.rate
+                ttft = self.ttft(gate)
+                seated = ttft if limit == "ttft_slo" else _sum(ttft, at.cycle)
+                return over_slo(seated, seat_wait(at.rate, gate.running, ceiling), inverse), at.rate
             quantity = gate.running if limit == "seats" else self.kv(b, at, gate)
         return Dual(quantity.value * inverse - 1.0, quantity.slope * inverse), at.rate
 
@@ -299,8 +299,18 @@ class Curves:
         return Dual((1 - idle) * wait + gate.residence.value + self.host_s, slope)
 
 
-def seat_wait(rate: Dual, running: Dual, ceiling: Ceiling) -> Floats:
-    """Mean wait for a seat below a ceiling [s]; infinite where the replica is full."""
+def over_slo(seated: Dual, wait: Dual, inverse: Floats) -> Dual:
+    """1 less the SLO, 1/`inverse`, over a latency and the wait for a seat."""
+    share = 1.0 / ((seated.value + wait.value) * inverse)
+    with np.errstate(invalid="ignore"):
+        return Dual(1.0 - share, share * share * inverse * (seated.slope + wait.slope))
+
+
+def seat_wait(rate: Dual, running: Dual, ceiling: Ceiling) -> Dual:
+    """Mean wait for a seat below a ceiling [s]; infinite where the replica is full.
+
+    The slope is as if variances grew like who is running: exact ones take second derivatives of the curve.
+    """
     n = running.value
     with np.errstate(all="ignore"):
         load = rate.value / ceiling.rate
@@ -309,16 +319,29 @@ def seat_wait(rate: Dual, running: Dual, ceiling: Ceiling) -> Floats:
         birth = running.slope * rate.value / rate.slope
         variance = np.maximum(np.where(birth > 0.0, np.minimum(birth, widest), widest), LEAST_VARIANCE)
         free = np.maximum(ceiling.running - n, 0.0)
-        square = free * free
-        rarity = np.maximum(square / (6.0 * variance) - free * np.log(load) / 3.0, 0.0)
-        kept = n * ceiling.kept_variation
-        rarity = square * rarity / (square + 2.0 * rarity * kept + TINY)
-        variance = variance + kept
+        rarity, rarity_slope = _rarity(free, load, variance, rate, running, n * ceiling.kept_variation)
+        variance = variance + n * ceiling.kept_variation
         above = np.exp(-rarity) / (np.sqrt(2.0 * np.pi * variance) * idle)
         below = ndtr(np.maximum(free - 0.5, 0.0) / np.sqrt(variance))
         chance = np.minimum(above / (below + above), 1.0 - np.exp(-n))
         wait = chance * ceiling.dispersion / (ceiling.rate * idle)
-    return np.where(idle > NEAR_FULL, wait, np.inf)
+        longer = rate.slope / (ceiling.rate * idle)
+        likelier = (1.0 - chance) * (longer - rarity_slope - 0.5 * running.slope / n)
+    return Dual(np.where(idle > NEAR_FULL, wait, np.inf), wait * (longer + likelier))
+
+
+def _rarity(free: Floats, load: Floats, variance: Floats, rate: Dual, running: Dual, kept: Floats) -> Dual:
+    """-ln of how much rarer a full replica is than one with the mean population; `kept` is the KV's own variance."""
+    square, growth = free * free, running.slope / running.value
+    log_load, bend = np.log(load), square / (6.0 * variance)
+    whole = np.maximum(bend - free * log_load / 3.0, 0.0)
+    from_ceiling = (running.slope * log_load - free * rate.slope / rate.value) / 3.0
+    slope = from_ceiling - free * running.slope / (3.0 * variance) - bend * growth
+    across = square + 2.0 * whole * kept + TINY
+    spread = square * whole / across
+    narrower = -2.0 * free * running.slope
+    wider = narrower + 2.0 * kept * (slope + whole * growth)
+    return Dual(spread, (narrower * whole + square * slope - spread * wider) / across)
 
 
 def _wake(b: Floats, smooth: Dual, prefill: Dual, mean: Dual, square: Dual, free: Dual) -> Dual:

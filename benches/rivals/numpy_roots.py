@@ -1,7 +1,7 @@
 """Peaks and roots of many curves in NumPy: safeguarded Newton from the cubic through each bracket, block by block.
 
 Every curve is looked at in six places, its peak is found where it falls, and points that have settled are dropped.
-Slopes are exact; only those of latencies with the wait for a seat, which rests on slopes itself, are secants.
+Slopes are exact; only those of the wait for a seat, which rests on slopes itself, are near, so that secants take over.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rivals.coefficients import Floats, pool_variations
-from rivals.numpy_curve import IDLE, Ceiling, Curves, Dual, Goal, Indices, State, seat_wait
+from rivals.numpy_curve import IDLE, Ceiling, Curves, Dual, Goal, Indices, State, over_slo, seat_wait
 from rivals.points import Points
 
 SHARES: Final = np.array([IDLE, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0])
 SETTLED_STEP: Final = 1e-5
 SETTLED_SECANT: Final = 1e-7
+# Relative step within which a secant is a better slope than one that is only near.
+LOCAL_STEP: Final = 0.02
 CLOSED_BRACKET: Final = 1e-10
 JUMP: Final = 2e-11
 MAX_STEPS: Final = 80
@@ -39,14 +41,6 @@ class Found(NamedTuple):
 
     rate: Floats
     b: Floats
-class Latencies(NamedTuple):
-    """Latencies with the wait for a seat at the probes below a ceiling, as (probes, points)."""
-
-    ceiling: Ceiling
-    b: Floats
-    at_probes: dict[str, Floats]
-
-
 # The peak of lambda(B)
 
 
@@ -174,26 +168,23 @@ def full_at(chart: Chart, physical: tuple[Found, Found, Found], lengths: Points)
     f, by_pool = lengths.fields, smallest == 1
     kept, time = pool_variations(f["isl_tokens"], f["osl_tokens"], f["isl_cv"], f["osl_cv"])
     dispersion = (1.0 + np.where(by_pool, time, f["osl_cv"] ** 2)) / 2.0
-    return Ceiling(b, state.rate.value, state.seats.value, np.where(by_pool, kept, 0.0), dispersion)
+    return Ceiling(b, *state.rate, state.seats.value, np.where(by_pool, kept, 0.0), dispersion)
 
 
-def latencies(chart: Chart, ceiling: Ceiling) -> Latencies:
-    """Mean TTFT and end-to-end latency at each probe below the ceiling, the wait for a seat included."""
-    waits = [seat_wait(probe.rate, probe.seats, ceiling) for probe in chart.probes]
-    found = {}
-    for limit in ("ttft_slo", "e2e_slo"):
-        at_probes = [getattr(p, limit).value + wait for p, wait in zip(chart.probes, waits, strict=True)]
-        found[limit] = np.where([p.b < ceiling.b for p in chart.probes], at_probes, np.inf)
+def below_ceiling(chart: Chart, limit: str, slo: Floats, ceiling: Ceiling, waits: list[Dual]) -> Found:
+    """The largest rate that keeps a latency with the wait for a seat at its SLO; `waits` are those at the probes."""
+    goal = Goal(limit, 1.0 / slo, ceiling)
+    at_top = Dual(np.ones_like(slo), slo * ceiling.rate_slope / ceiling.dispersion)
+    over = [over_slo(getattr(p, limit), wait, goal.inverse) for p, wait in zip(chart.probes, waits, strict=True)]
+    inner = np.array([probe.b < ceiling.b for probe in chart.probes])
+    value, slope = (np.where(inner, part, top) for part, top in zip(zip(*over, strict=True), at_top, strict=True))
     b = np.array([np.minimum(probe.b, ceiling.b) for probe in chart.probes])
-    return Latencies(ceiling, b, found)
+    return _first_root(chart.curves, goal, Ends(b, value, slope), Found(ceiling.rate, ceiling.b))
 
 
-def below_ceiling(chart: Chart, limit: str, slo: Floats, known: Latencies) -> Found:
-    """The largest rate that keeps a latency with the wait for a seat at its SLO."""
-    value = 1.0 - slo / known.at_probes[limit]
-    goal = Goal(limit, 1.0 / slo, known.ceiling)
-    free = Found(known.ceiling.rate, known.ceiling.b)
-    return _first_root(chart.curves, goal, Ends(known.b, value, np.full_like(value, np.nan)), free)
+def waits_at_probes(chart: Chart, ceiling: Ceiling) -> list[Dual]:
+    """The wait for a seat at every probe."""
+    return [seat_wait(probe.rate, probe.seats, ceiling) for probe in chart.probes]
 
 
 def _first_root(its: Curves, goal: Goal, at_probes: Ends, free: Found) -> Found:
@@ -233,10 +224,8 @@ def _first_guess(b: Floats, value: Floats, slope: Floats) -> Floats:
 
 
 def _newton(its: Curves, goal: Goal, ends: Ends) -> tuple[Floats, Floats]:
-    """Safeguarded Newton, or secants where the goal has no slopes; (lambda, B) at each root."""
-    (low, high), secant = ends.b, goal.ceiling is not None
-    if secant:
-        ends = ends._replace(slope=np.tile((ends.value[1] - ends.value[0]) / (high - low), (2, 1)))
+    """Safeguarded Newton, then secants where slopes are but near; (lambda, B) at each root."""
+    (low, high), near = ends.b, goal.ceiling is not None
     with np.errstate(all="ignore"):
         x = _first_guess(*ends)
     before, f_before = low, ends.value[0]
@@ -246,12 +235,14 @@ def _newton(its: Curves, goal: Goal, ends: Ends) -> tuple[Floats, Floats]:
         below = f.value < 0.0
         low, high = np.where(below, x, low), np.where(below, high, x)
         with np.errstate(all="ignore"):
-            newton = x - f.value / ((f.value - f_before) / (x - before) if secant else f.slope)
+            secant = (f.value - f_before) / (x - before)
+            local = near & (np.abs(x - before) <= LOCAL_STEP * x)
+            newton = x - f.value / np.where(local, secant, f.slope)
         inside = (newton >= low) & (newton <= high)
-        settled = inside & (np.abs(newton - x) <= (SETTLED_SECANT if secant else SETTLED_STEP) * x)
+        settled = inside & (np.abs(newton - x) <= (SETTLED_SECANT if near else SETTLED_STEP) * x)
         if settled.any():
             settled &= (its.chunks(newton) == its.chunks(x)).all(axis=0)
-            if secant:
+            if near:
                 settled &= (its.chunks(before) == its.chunks(x)).all(axis=0)
         done = settled | (high - low <= CLOSED_BRACKET * high)
         end = np.where(settled, newton, low)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rivals.coefficients import COEFFICIENTS, Floats
 from rivals.numpy_curve import IDLE, NODES, Ceiling, Curves, Indices, curves, seat_wait
-from rivals.numpy_roots import Chart, Found, below_ceiling, bounded, full_at, inverted, latencies
+from rivals.numpy_roots import Chart, Found, below_ceiling, bounded, full_at, inverted, waits_at_probes
 from rivals.points import Points, SharedGrid
 
 Answers = dict[str, NDArray[Any]]
@@ -52,9 +52,9 @@ def solve_stretch(points: Points, chosen: slice, nodes: int) -> Answers:
     compute = Found(chart.peak.rate.value, chart.peak.b)
     pool, seats = bounded(chart, "kv_pool", bounds["pool"]), bounded(chart, "seats", bounds["max_num_seqs"])
     ceiling = full_at(chart, (compute, pool, seats), part)
-    known = latencies(chart, ceiling)
+    waits = waits_at_probes(chart, ceiling)
     found = [compute, pool, seats, bounded(chart, "tpot_slo", bounds["slo_tpot_s"])]
-    found += [below_ceiling(chart, f"{name}_slo", bounds[f"slo_{name}_s"], known) for name in ("ttft", "e2e")]
+    found += [below_ceiling(chart, f"{name}_slo", bounds[f"slo_{name}_s"], ceiling, waits) for name in ("ttft", "e2e")]
     rates = np.array([one.rate for one in found])
     verdict = judge(rates, part.fields["utilization_cap"])
     b = np.array([one.b for one in found])[verdict.known, np.arange(len(part))]
@@ -68,7 +68,7 @@ def solve_stretch(points: Points, chosen: slice, nodes: int) -> Answers:
 def operating_point(its: Curves, b: Floats, ceiling: Ceiling) -> Answers:
     """What the answers say of one B, and the cycle."""
     state = its.at(b)
-    wait = seat_wait(state.rate, state.seats, ceiling)
+    wait = seat_wait(state.rate, state.seats, ceiling).value
     wait[np.isinf(wait)] = np.nan
     return {
         "decoding": b,
@@ -229,10 +229,10 @@ def _physical_roots(grid: SharedGrid, part: Points, chart: Chart) -> tuple[Found
 
 def _slo_roots(grid: SharedGrid, chart: Chart, ceiling: Ceiling) -> list[list[Found]]:
     """The roots of TPOT, TTFT and end-to-end latency under every SLO."""
-    full, known = np.ones_like(ceiling.b), latencies(chart, ceiling)
+    full, waits = np.ones_like(ceiling.b), waits_at_probes(chart, ceiling)
     tpot = [bounded(chart, "tpot_slo", full * value) for value in grid.slos["slo_tpot_s"]]
-    ttft = [below_ceiling(chart, "ttft_slo", full * value, known) for value in grid.slos["slo_ttft_s"]]
-    return [tpot, ttft, [below_ceiling(chart, "e2e_slo", full * value, known) for value in grid.slos["slo_e2e_s"]]]
+    ttft = [below_ceiling(chart, "ttft_slo", full * value, ceiling, waits) for value in grid.slos["slo_ttft_s"]]
+    return [tpot, ttft, [below_ceiling(chart, "e2e_slo", full * value, ceiling, waits) for value in grid.slos["slo_e2e_s"]]]
 
 
 def _shared_states(chart: Chart, roots: list[list[Found]], ceiling: Ceiling, caps: Floats) -> Answers:
