@@ -20,7 +20,9 @@ SHARES: Final = np.array([IDLE, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0])
 SETTLED_STEP: Final = 1e-5
 SETTLED_SECANT: Final = 1e-7
 # Relative step within which a secant is a better slope than one that is only near.
-LOCAL_STEP: Final = 0.02
+LOCAL_STEP: Final = 0.005
+# Share of the last step below which a step by a near slope is on its way to the root.
+SHRINKING: Final = 0.5
 CLOSED_BRACKET: Final = 1e-10
 JUMP: Final = 2e-11
 MAX_STEPS: Final = 80
@@ -252,8 +254,10 @@ def _newton(its: Curves, goal: Goal, ends: Ends) -> tuple[Floats, Floats]:
             break
         open_ = np.flatnonzero(~done)
         its, where, goal = its.take(open_), where[open_], goal.take(open_)
+        shrinks = near & (np.abs(newton - x) < SHRINKING * np.abs(x - before))
+        ahead = _next(its, step, np.where(inside, newton, np.nan)[open_], low[open_], high[open_])
         low, high, before, f_before = low[open_], high[open_], x[open_], f.value[open_]
-        x = _next(its, step, np.where(inside, newton, np.nan)[open_], low, high)
+        x = np.where((shrinks & inside)[open_], newton[open_], ahead)
     return rates, found
 
 
