@@ -3,7 +3,7 @@
 One core; fast-math without the flags that forbid NaN. A look computes only what a limit needs.
 """
 
-# ruff: noqa: PLR0917  compiled functions pass scalars and are one body where that is faster
+# ruff: noqa: PLR0915, PLR0917  compiled functions pass scalars and are one body where that is faster
 from __future__ import annotations
 
 import hashlib
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-import numpy as np
 from numba import config, njit
 
 from rivals.coefficients import BLOCK, Floats
@@ -65,12 +64,14 @@ def gemm(v: Floats, y: float) -> tuple[float, float]:
 
 @compiled
 def chunks_at(v: Floats, uncached: float, b: float) -> float:
+    """Chunks of a prompt."""
     chunks: float = max(1.0, math.ceil(uncached / (v[BUDGET] - max(b - 1.0, 0.0))))
     return chunks
 
 
 @compiled
 def same_piece(v: Floats, nodes: Floats, a: float, b: float) -> bool:
+    """Whether every prompt has as many chunks at two Bs."""
     same = True
     for j in range(nodes.shape[1]):
         same = same and chunks_at(v, nodes[0, j], a) == chunks_at(v, nodes[0, j], b)
@@ -266,6 +267,7 @@ def look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
         s[TTFT] = (1.0 - idle) * wait + residence + v[HOST]
         s[TTFT + 1] = idle * running_slope * wait + (1.0 - idle) * wait_slope + residence_slope
         s[E2E], s[E2E + 1] = s[TTFT] + cycle, s[TTFT + 1] + cycle_slope
+
 
 # The wait for a seat
 

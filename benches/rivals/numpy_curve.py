@@ -204,7 +204,7 @@ class Curves:
         prefill = Dual(b * mean.value, mean.value + b * mean.slope)
         smooth = _sum(decode, prefill)
         free = self.free(b, step, own_step, room)
-        cycle = _sum(smooth, _wake(b, smooth, prefill, mean, square, free))
+        cycle = _sum(smooth, _wake(b, smooth, prefill, (mean, square), free))
         rate = b / cycle.value
         rate_slope = (1 - rate * cycle.slope) / cycle.value
         return _Cycles(step, chunks, prompts, mean, square, prefill, decode, cycle, Dual(rate, rate_slope))
@@ -319,8 +319,9 @@ def seat_wait(rate: Dual, running: Dual, ceiling: Ceiling) -> Dual:
         birth = running.slope * rate.value / rate.slope
         variance = np.maximum(np.where(birth > 0.0, np.minimum(birth, widest), widest), LEAST_VARIANCE)
         free = np.maximum(ceiling.running - n, 0.0)
-        rarity, rarity_slope = _rarity(free, load, variance, rate, running, n * ceiling.kept_variation)
-        variance = variance + n * ceiling.kept_variation
+        kept = n * ceiling.kept_variation
+        rarity, rarity_slope = _narrowed(_rarity(free, load, variance, rate, running), free, running, kept)
+        variance = variance + kept
         above = np.exp(-rarity) / (np.sqrt(2.0 * np.pi * variance) * idle)
         below = ndtr(np.maximum(free - 0.5, 0.0) / np.sqrt(variance))
         chance = np.minimum(above / (below + above), 1.0 - np.exp(-n))
@@ -330,22 +331,26 @@ def seat_wait(rate: Dual, running: Dual, ceiling: Ceiling) -> Dual:
     return Dual(np.where(idle > NEAR_FULL, wait, np.inf), wait * (longer + likelier))
 
 
-def _rarity(free: Floats, load: Floats, variance: Floats, rate: Dual, running: Dual, kept: Floats) -> Dual:
-    """-ln of how much rarer a full replica is than one with the mean population; `kept` is the KV's own variance."""
-    square, growth = free * free, running.slope / running.value
-    log_load, bend = np.log(load), square / (6.0 * variance)
-    whole = np.maximum(bend - free * log_load / 3.0, 0.0)
+def _rarity(free: Floats, load: Floats, variance: Floats, rate: Dual, running: Dual) -> Dual:
+    """-ln of how much rarer a full replica is than one with the mean population."""
+    log_load, bend = np.log(load), free * free / (6.0 * variance)
     from_ceiling = (running.slope * log_load - free * rate.slope / rate.value) / 3.0
-    slope = from_ceiling - free * running.slope / (3.0 * variance) - bend * growth
-    across = square + 2.0 * whole * kept + TINY
-    spread = square * whole / across
-    narrower = -2.0 * free * running.slope
-    wider = narrower + 2.0 * kept * (slope + whole * growth)
-    return Dual(spread, (narrower * whole + square * slope - spread * wider) / across)
+    from_mean = -free * running.slope / (3.0 * variance) - bend * running.slope / running.value
+    return Dual(np.maximum(bend - free * log_load / 3.0, 0.0), from_ceiling + from_mean)
 
 
-def _wake(b: Floats, smooth: Dual, prefill: Dual, mean: Dual, square: Dual, free: Dual) -> Dual:
-    """What the prompts behind a request's own add to its decode; `free` bounds it."""
+def _narrowed(rarity: Dual, free: Floats, running: Dual, kept: Floats) -> Dual:
+    """The same where a pool fills with KV whose variance is `kept`."""
+    square, closing = free * free, -2.0 * free * running.slope
+    across = square + 2.0 * rarity.value * kept + TINY
+    value = square * rarity.value / across
+    wider = closing + 2.0 * kept * (rarity.slope + rarity.value * running.slope / running.value)
+    return Dual(value, (closing * rarity.value + square * rarity.slope - value * wider) / across)
+
+
+def _wake(b: Floats, smooth: Dual, prefill: Dual, work: tuple[Dual, Dual], free: Dual) -> Dual:
+    """What the prompts behind a request's own add to its decode; `work` is E[s] and E[s^2], and `free` bounds it."""
+    mean, square = work
     share = _quotient(prefill, smooth)
     squared = share.value**2
     rest = 1.0 - squared

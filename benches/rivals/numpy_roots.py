@@ -43,6 +43,8 @@ class Found(NamedTuple):
 
     rate: Floats
     b: Floats
+
+
 # The peak of lambda(B)
 
 
@@ -271,4 +273,3 @@ def _next(its: Curves, step: int, newton: Floats, low: Floats, high: Floats) -> 
     edge = (its.budget + 1.0 - its.uncached / its.chunks(low)) * (1.0 + (JUMP if turn == 0 else -JUMP))
     edge = np.where(edge > low, edge, np.inf).min(axis=0)
     return np.where(edge < high, edge, (low + high) / 2.0)
-

@@ -1,9 +1,8 @@
 """The capacity of many points in Numba: one compiled scalar loop, the same method as with NumPy and as the engine.
 
 Each curve is looked at in six places, its peak is found where it falls, each limit's root starts from the cubic through
-its bracket and takes about two safeguarded Newton steps with exact slopes; a limit evaluates only what it needs. Slopes
-of the wait for a seat are near, so that secants take over. Rows that share a curve (SLO axes) share its chart, the root
-of each limit and value, and each operating point. Percentiles are left out.
+its bracket and takes about two Newton steps with exact slopes, latencies with the wait for a seat five with near ones.
+Rows that share a curve (SLO axes) share its chart, the root of each limit and value, and each operating point.
 """
 
 # ruff: noqa: PLR0917  compiled functions pass scalars and are one body where that is faster
@@ -18,7 +17,6 @@ from numpy.typing import NDArray
 from rivals.coefficients import Floats, pool_variations
 from rivals.numba_curve import (
     ALL,
-    B,
     C_FLOOR,
     C_GPUS,
     C_POOL,
@@ -44,6 +42,7 @@ from rivals.numba_curve import (
     TPOT,
     TTFT,
     WAIT,
+    B,
     compiled,
     curve,
     look,
@@ -167,8 +166,8 @@ def _fall(v: Floats, nodes: Floats, b: float, s: Floats) -> float:
 def _look_closer(v: Floats, nodes: Floats, peak: Floats) -> None:
     s = np.empty(STATE)
     below = v[CAP] * SHARES[1]
-    for look in range(CLOSE_LOOKS - 1, -1, -1):
-        b = v[CAP] * SHARES[1] ** (look / CLOSE_LOOKS)
+    for rung in range(CLOSE_LOOKS - 1, -1, -1):
+        b = v[CAP] * SHARES[1] ** (rung / CLOSE_LOOKS)
         if _fall(v, nodes, b, s) >= 0.0:
             _climb(v, nodes, below, b, peak)
             return
@@ -239,7 +238,12 @@ def _full_at(
     else:
         look(v, nodes, b, ALL, s)
     kept, time = _variations(inputs[0], inputs[1], inputs[2], inputs[3])
-    ceiling[TOP], ceiling[MOST_RATE], ceiling[MOST_RATE_SLOPE], ceiling[MOST_RUNNING] = b, s[RATE], s[RATE + 1], s[SEATS]
+    ceiling[TOP], ceiling[MOST_RATE], ceiling[MOST_RATE_SLOPE], ceiling[MOST_RUNNING] = (
+        b,
+        s[RATE],
+        s[RATE + 1],
+        s[SEATS],
+    )
     ceiling[KEPT_VARIATION] = kept if limit == 1 else 0.0
     ceiling[DISPERSION] = 0.5 * (1.0 + (time if limit == 1 else inputs[3] * inputs[3]))
 
@@ -285,6 +289,17 @@ def _inverted(v: Floats, nodes: Floats, probes: Floats, rate: float, high: float
 
 
 @compiled
+def _aside(v: Floats, nodes: Floats, step: int, low: float, high: float) -> float:
+    """Where to look if Newton's step is of no use: by turns on both sides of the next jump, and in the middle."""
+    turn = step % 4
+    if step > 2 and turn in (3, 0):
+        edge = next_edge(v, nodes, low) * (1.0 + (JUMP if turn == 0 else -JUMP))
+        if low < edge < high:
+            return edge
+    return (low + high) / 2.0
+
+
+@compiled
 def _newton(
     v: Floats,
     nodes: Floats,
@@ -319,20 +334,13 @@ def _newton(
             high = x
         newton = x - f / d
         inside = low <= newton <= high
-        if inside and abs(newton - x) <= settled_step * x and same_piece(v, nodes, newton, x):
-            if not near or same_piece(v, nodes, before, x):
-                return s[RATE] + s[RATE + 1] * (newton - x), newton
+        settled = inside and abs(newton - x) <= settled_step * x
+        if settled and same_piece(v, nodes, newton, x) and (not near or same_piece(v, nodes, before, x)):
+            return s[RATE] + s[RATE + 1] * (newton - x), newton
         if high - low <= CLOSED_BRACKET * high:
             return s[RATE] + s[RATE + 1] * (low - x), low
         shrinks = near and abs(newton - x) < SHRINKING * abs(x - before)
-        turn = step % 4 if step > 2 and not shrinks else 2
-        ahead = (low + high) / 2.0
-        if turn == 2 and inside:
-            ahead = newton
-        elif turn in (3, 0):
-            edge = next_edge(v, nodes, low) * (1.0 + (JUMP if turn == 0 else -JUMP))
-            if low < edge < high:
-                ahead = edge
+        ahead = newton if inside and (step <= 2 or step % 4 == 2 or shrinks) else _aside(v, nodes, step, low, high)
         before, f_before, x = x, f, ahead
     return s[RATE], x
 

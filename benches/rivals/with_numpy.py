@@ -232,7 +232,11 @@ def _slo_roots(grid: SharedGrid, chart: Chart, ceiling: Ceiling) -> list[list[Fo
     full, waits = np.ones_like(ceiling.b), waits_at_probes(chart, ceiling)
     tpot = [bounded(chart, "tpot_slo", full * value) for value in grid.slos["slo_tpot_s"]]
     ttft = [below_ceiling(chart, "ttft_slo", full * value, ceiling, waits) for value in grid.slos["slo_ttft_s"]]
-    return [tpot, ttft, [below_ceiling(chart, "e2e_slo", full * value, ceiling, waits) for value in grid.slos["slo_e2e_s"]]]
+    return [
+        tpot,
+        ttft,
+        [below_ceiling(chart, "e2e_slo", full * value, ceiling, waits) for value in grid.slos["slo_e2e_s"]],
+    ]
 
 
 def _shared_states(chart: Chart, roots: list[list[Found]], ceiling: Ceiling, caps: Floats) -> Answers:

@@ -205,9 +205,7 @@ def _seat_wait(running: complex, rate: complex, ceiling: Ceiling) -> float:
     return min(above / (below + above), -math.expm1(-n)) * ceiling.dispersion / (ceiling.rate - rate.real)
 
 
-def _at_bound(
-    curve: Curve, quantity: Callable[[float], float], bound: float, top: float
-) -> tuple[float, float]:
+def _at_bound(curve: Curve, quantity: Callable[[float], float], bound: float, top: float) -> tuple[float, float]:
     """(rate, B) where a quantity reaches its bound below `top`."""
     if quantity(IDLE * top) >= bound:
         return 0.0, 0.0
