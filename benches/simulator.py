@@ -77,7 +77,7 @@ class Contest:
         """Replay the first `count` requests."""
         limits = (int(self.settings["max_num_batched_tokens"]), int(self.settings["max_num_seqs"]), self.blocks)
         rows = tuple(column[:count] for column in self.trace)
-        return engine_loop.replay(rows, self.costs[:10], limits, compiled=compiled)
+        return engine_loop.replay(rows, self.costs[:11], limits, compiled=compiled)
 
     def agrees(self, count: int) -> bool:
         """Whether every request has the same times."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
 Fields = Mapping[str, float]
+Amount = TypeVar("Amount", float, Floats)
 
 BLOCK: Final = 16.0
 SIXTEEN_BIT: Final = 2.0
@@ -29,6 +30,7 @@ COEFFICIENTS: Final = (
     "link_s",  # r
     "attention_s",  # a
     "half_tokens",  # c_1/2
+    "overhead_s",  # psi, in an iteration with prompt tokens
     "host_s",
     "host_token_s",
     "async_scheduling",
@@ -61,6 +63,7 @@ def coefficients(row: ReplicaRow) -> Floats:
         "link_s": link,
         "attention_s": pair_s,
         "half_tokens": fields["prefill_attention_half_tokens"],
+        "overhead_s": block["count"] * fields["prefill_layer_overhead_s"],
         "host_s": fields["host_latency_s"],
         "host_token_s": fields["host_latency_per_token_s"],
         "async_scheduling": fields["async_scheduling"],
@@ -114,3 +117,13 @@ def _all_reduce(fields: Fields, block: Fields) -> tuple[float, float]:
     bus = efficiency * links * fields["scaleup_bytes_per_s" if near else "pcie_bytes_per_s"]
     latency = fields[f"{prefix}_latency_s"] + fields[f"{prefix}_latency_per_doubling_s"] * math.log2(tp)
     return count * latency, count * 2 * (tp - 1) / tp * fields["hidden_size"] * SIXTEEN_BIT / bus
+
+
+def pool_variations(isl: Amount, osl: Amount, isl_cv: Amount, osl_cv: Amount) -> tuple[Amount, Amount]:
+    """Squared CVs of the KV that a running sequence keeps, and of KV times steps that a request takes of a pool."""
+    growth = 1.0 + osl_cv**2
+    o2, o3, o4 = osl**2 * growth, osl**3 * growth**3, osl**4 * growth**6
+    prompt, age = (isl * isl_cv) ** 2, o2 / (2.0 * osl)
+    kept = (prompt + o3 / (3.0 * osl) - age**2) / (isl + age) ** 2
+    time = (o2 * (isl**2 + prompt) + o3 * isl + o4 / 4.0) / (osl * isl + o2 / 2.0) ** 2 - 1.0
+    return kept, time

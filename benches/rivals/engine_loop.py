@@ -1,7 +1,7 @@
 """The simulator's rules as loops over arrays, every running request looked at in every step; Numba compiles them.
 
 No prefix cache, no jumps, scheduling not ahead; else as docs/simulator.md says. All of it works on lists as well, which
-are faster where Numba does not compile it. `costs` are the first ten of `coefficients.COEFFICIENTS`.
+are faster where Numba does not compile it. `costs` are the first eleven of `coefficients.COEFFICIENTS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Columns = tuple[Any, ...]
 
 BLOCK: Final = 16
-WEIGHTS, LAYER, HEAD, EXPONENT, FIXED, SEQUENCE, KAPPA, LINK, ATTENTION, HALF = range(10)
+WEIGHTS, LAYER, HEAD, EXPONENT, FIXED, SEQUENCE, KAPPA, LINK, ATTENTION, HALF, OVERHEAD = range(11)
 # Columns of a request, columns of its times, and counters of the replica.
 PROMPT, OUTPUT, GENERATED, COMPUTED, HELD, TOKENS, DECODING, RUNNING, FRONT = range(9)
 ARRIVAL, FIRST, LAST = range(3)
@@ -85,6 +85,7 @@ def loops(compile_: Callable[[Step], Step]) -> Step:  # noqa: PLR0915, Numba can
                 pairs = tokens[i] * (computed[i] + 0.5 * tokens[i])
                 total += costs[ATTENTION] * pairs * (1.0 + costs[HALF] / length)
                 total += costs[HEAD] * (computed[i] + tokens[i] == length)
+        total += costs[OVERHEAD] * (chunks > 0)
         compute = costs[LAYER] * (batch + chunks) + costs[HEAD] * batch
         gemms = (costs[WEIGHTS] ** costs[EXPONENT] + compute ** costs[EXPONENT]) ** (1.0 / costs[EXPONENT])
         return total + gemms + costs[SEQUENCE] * batch + costs[KAPPA] * context + costs[LINK] * chunks

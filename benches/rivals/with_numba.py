@@ -1,47 +1,75 @@
 """The capacity of many points in Numba: one compiled scalar loop, the same method as with NumPy and as the engine.
 
 Each curve is looked at in six places, its peak is found where it falls, each limit's root starts from the cubic through
-its bracket and takes about two safeguarded Newton steps with exact slopes; a limit evaluates only what it needs. Rows
-that share a curve (SLO axes) share its chart, the root of each limit and value, and each operating point. One core;
-fast-math without the flags that forbid NaN.
+its bracket and takes about two Newton steps with exact slopes, latencies with the wait for a seat five with near ones.
+Rows that share a curve (SLO axes) share its chart, the root of each limit and value, and each operating point.
 """
 
 # ruff: noqa: PLR0917  compiled functions pass scalars and are one body where that is faster
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from rivals.coefficients import BLOCK, Floats
+from rivals.coefficients import Floats, pool_variations
+from rivals.numba_curve import (
+    ALL,
+    C_FLOOR,
+    C_GPUS,
+    C_POOL,
+    C_WEIGHT_BYTES,
+    CAP,
+    CEILING,
+    CONSTANTS,
+    CYCLE,
+    D1,
+    DISPERSION,
+    E2E,
+    KEPT_VARIATION,
+    KV,
+    LEFT,
+    MOST_RATE,
+    MOST_RATE_SLOPE,
+    MOST_RUNNING,
+    RATE,
+    SEATS,
+    SHARING,
+    STATE,
+    TOP,
+    TPOT,
+    TTFT,
+    WAIT,
+    B,
+    compiled,
+    curve,
+    look,
+    next_edge,
+    over_slo,
+    same_piece,
+    seat_wait,
+)
 from rivals.points import Points, SharedGrid
 
 Answers = dict[str, NDArray[Any]]
-F = TypeVar("F", bound=Callable[..., Any])
 
-FAST_MATH: Final = {"contract", "reassoc", "arcp", "nsz", "afn"}
 LIMITS: Final = 7
 NONE: Final = 255
 SLO_UNREACHABLE: Final = 3
 NEAR_COMPUTE: Final = 0.9
 NODES: Final = 16
 SLOS: Final = ("slo_ttft_s", "slo_tpot_s", "slo_e2e_s", "utilization_cap")
-
-# Places in a curve's constants.
-W, Q, QLW, IQ, LAYER, HEAD, ROW, FIXED, DECODE = range(9)
-CONTEXT, OWN, HOST, ASYNC, BUDGET, D1, CAP, MEAN_HELD, CONSTANTS = range(9, 18)
-# Places in a state: each quantity with its slope after it; the limits' in their order.
-CYCLE, RATE, KV, SEATS, TPOT, TTFT, E2E = range(0, 14, 2)
-LEFT, SHARING, B, STATE = range(14, 18)
-ALL: Final = 9
 SHARES: Final = (1e-13, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
 PROBES: Final = 6
 MAX_STEPS: Final = 80
 SETTLED_STEP: Final = 1e-5
+SETTLED_SECANT: Final = 1e-7
+# Relative step within which a secant is a better slope than one that is only near.
+LOCAL_STEP: Final = 0.005
+# Share of the last step below which a step by a near slope is on its way to the root.
+SHRINKING: Final = 0.5
 CLOSED_BRACKET: Final = 1e-10
 JUMP: Final = 2e-11
 NEARLY_FLAT: Final = 0.75
@@ -52,8 +80,10 @@ OUTPUTS: Final = (
     *(f"rate_at_{name}_rps" for name in ("compute", "kv", "seats", "tpot", "ttft", "e2e", "utilization")),
     "naive_rate_rps",
     "in_flight",
+    "waiting",
     "running",
     "decoding",
+    "seat_wait_s",
     "ttft_mean_s",
     "tpot_mean_s",
     "tpot_token_mean_s",
@@ -74,19 +104,7 @@ OUTPUTS: Final = (
     "usd_per_mtok_output",
     "usd_per_mtok_total",
 )
-# Places in a replica's coefficients.
-C_W, C_LAYER, C_HEAD, C_Q, C_FIXED, C_SEQUENCE, C_KAPPA, C_LINK, C_ATTENTION = range(9)
-C_HALF, C_HOST, C_HOST_TOKEN, C_ASYNC, C_POOL, C_WEIGHT_BYTES, C_FLOOR, C_GPUS = range(9, 17)
-
-
-def compiled(function: F) -> F:
-    """`function` as one-core machine code, kept on disk for the next process."""
-    return cast(F, njit(fastmath=FAST_MATH, error_model="numpy", cache=True)(function))
-
-
-def inlined(function: F) -> F:
-    """`function` compiled into each of its callers."""
-    return cast(F, njit(fastmath=FAST_MATH, error_model="numpy", forceinline=True)(function))
+_variations: Final = compiled(pool_variations)
 
 
 def solve(points: Points) -> Answers:
@@ -117,157 +135,6 @@ def _run(points: Points, slos: dict[str, Floats]) -> Answers:
     return dict(zip(OUTPUTS, out, strict=True)) | dict(zip(names, codes, strict=True))
 
 
-# The curve
-
-
-@compiled
-def _gemm(v: Floats, y: float) -> tuple[float, float]:
-    """(w^q + y^q)^(1/q), and its slope in y."""
-    y = max(y, 1e-300)
-    ratio = math.exp(v[Q] * math.log(y) - v[QLW])
-    whole = ratio + 1.0
-    value = v[W] * math.exp(v[IQ] * math.log(whole))
-    return value, value * ratio / (whole * y)
-
-
-@compiled
-def _chunks(v: Floats, uncached: float, b: float) -> float:
-    chunks: float = max(1.0, math.ceil(uncached / (v[BUDGET] - max(b - 1.0, 0.0))))
-    return chunks
-
-
-@compiled
-def _same_piece(v: Floats, nodes: Floats, a: float, b: float) -> bool:
-    same = True
-    for j in range(nodes.shape[1]):
-        same = same and _chunks(v, nodes[0, j], a) == _chunks(v, nodes[0, j], b)
-    return same
-
-
-@compiled
-def _next_edge(v: Floats, nodes: Floats, low: float) -> float:
-    """The smallest B above `low` at which some prompt needs one chunk more."""
-    found = 1e300
-    for j in range(nodes.shape[1]):
-        edge = v[BUDGET] + 1.0 - nodes[0, j] / _chunks(v, nodes[0, j], low)
-        if low < edge < found:
-            found = edge
-    return found
-
-
-@compiled
-def _curve(c: Floats, inputs: Floats, x: Floats, w: Floats, v: Floats, nodes: Floats) -> None:
-    """Constants of a curve into `v`; (uncached, prompt seconds, held, weight) of its prompt nodes into `nodes`."""
-    isl, osl, isl_cv, osl_cv = inputs[0], inputs[1], inputs[2], inputs[3]
-    d1 = osl - 1.0
-    context = isl + (osl * osl * (1.0 + osl_cv * osl_cv) - osl) / (2.0 * d1)
-    variance = math.log(1.0 + isl_cv * isl_cv)
-    log_mean, spread = math.log(isl) - variance / 2.0, math.sqrt(2.0 * variance)
-    mean = 0.0
-    for j in range(nodes.shape[1]):
-        prompt = isl if isl_cv == 0.0 else math.exp(log_mean + spread * x[j])
-        attention = c[C_ATTENTION] * 0.5 * prompt * (prompt + c[C_HALF])
-        nodes[0, j] = prompt
-        nodes[1, j] = c[C_HEAD] + c[C_LINK] * prompt + attention
-        nodes[2, j] = prompt + BLOCK / 2.0
-        nodes[3, j] = w[j]
-        mean += w[j] * prompt
-    v[W], v[Q], v[IQ], v[QLW] = c[C_W], c[C_Q], 1.0 / c[C_Q], c[C_Q] * math.log(c[C_W])
-    v[LAYER], v[HEAD], v[ROW] = c[C_LAYER], c[C_HEAD], c[C_LAYER] + c[C_HEAD]
-    v[FIXED], v[DECODE] = c[C_FIXED], c[C_SEQUENCE] + c[C_KAPPA] * context
-    v[CONTEXT], v[OWN] = context + BLOCK / 2.0, c[C_KAPPA] * (isl + osl / 2.0 - context)
-    v[HOST], v[ASYNC], v[BUDGET] = c[C_HOST] + c[C_HOST_TOKEN] * isl, c[C_ASYNC], inputs[5]
-    v[D1], v[CAP], v[MEAN_HELD] = d1, inputs[5] * d1 / (mean + d1), mean + BLOCK / 2.0
-
-
-Sums = tuple[float, float, float, float, float, float, float, float]
-
-
-@inlined
-def _prompts(v: Floats, nodes: Floats, b: float, alone: float, alone_slope: float) -> Sums:
-    """E[s] and E[s^2] with slopes, E[k], E[k*h], E[s*h] with slope, over the prompt nodes."""
-    room = v[BUDGET] - max(b - 1.0, 0.0)
-    taken = 1.0 if b > 1.0 else 0.0
-    whole = whole_slope = mean = mean_slope = square = square_slope = chunks = 0.0
-    held_chunks = held_work = held_work_slope = 0.0
-    for j in range(nodes.shape[1]):
-        k = _chunks(v, nodes[0, j], b)
-        full = k - 1.0
-        last, last_slope = _gemm(v, v[ROW] * b + v[LAYER] * (nodes[0, j] - full * room))
-        value = last - alone + nodes[1, j]
-        slope = last_slope * (v[ROW] + v[LAYER] * full * taken) - alone_slope
-        if full > 0.0:
-            if whole == 0.0:
-                whole, whole_slope = _gemm(v, v[LAYER] * (b + room) + v[HEAD] * b)
-                whole_slope *= v[HEAD] + v[LAYER] * (1.0 - taken)
-            value += full * (whole - alone)
-            slope += full * (whole_slope - alone_slope)
-        weight = nodes[3, j]
-        mean += weight * value
-        mean_slope += weight * slope
-        square += weight * value * value
-        square_slope += 2.0 * weight * value * slope
-        chunks += weight * k
-        held = weight * nodes[2, j]
-        held_chunks += held * k
-        held_work += held * value
-        held_work_slope += held * slope
-    return mean, mean_slope, square, square_slope, chunks, held_chunks, held_work, held_work_slope
-
-
-@compiled
-def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
-    """The state at B into `s`, as far as the limit `need` asks: 0 the rate alone, 3 TPOT, ALL everything."""
-    alone, alone_slope = _gemm(v, v[ROW] * b)
-    alone_slope *= v[ROW]
-    seen_gemm, seen_slope = _gemm(v, v[ROW] * (b + 1.0))
-    sums = _prompts(v, nodes, b, alone, alone_slope)
-    mean, mean_slope, square, square_slope, chunks, held_chunks, held_work, held_work_slope = sums
-    decode = v[D1] * (v[FIXED] + v[DECODE] * (b + 1.0) + seen_gemm)
-    decode_slope = v[D1] * (v[DECODE] + seen_slope * v[ROW])
-    cycle = decode + b * mean
-    cycle_slope = decode_slope + mean + b * mean_slope
-    per_cycle = 1.0 / cycle
-    rate = b * per_cycle
-    rate_slope = (1.0 - rate * cycle_slope) * per_cycle
-    s[CYCLE], s[CYCLE + 1], s[RATE], s[RATE + 1], s[B] = cycle, cycle_slope, rate, rate_slope, b
-    if need == 0:
-        return
-    left = decode * per_cycle
-    left_slope = (decode_slope - left * cycle_slope) * per_cycle
-    per_left = 1.0 / left
-    own = v[OWN] * per_left
-    s[LEFT], s[SHARING] = left, decode - b * decode_slope
-    s[TPOT], s[TPOT + 1] = cycle / v[D1] + own, cycle_slope / v[D1] - own * per_left * left_slope
-    if need == 3:
-        return
-    step, step_slope = v[FIXED] + v[DECODE] * b + alone, v[DECODE] + alone_slope
-    share = 1.0 - left
-    iteration = step * per_left
-    iteration_slope = (step_slope - iteration * left_slope) * per_left
-    down = 1.0 / (left * (1.0 + share))
-    more = rate * square * down
-    more_slope = (rate_slope * square + rate * square_slope - more * 2.0 * share * left_slope) * down
-    seen, seen_slope = iteration + more, iteration_slope + more_slope
-    riders, riders_slope = share * seen, share * seen_slope - left_slope * seen
-    residence = chunks * step + mean + riders
-    residence_slope = chunks * step_slope + mean_slope + riders_slope
-    running = b + rate * residence
-    running_slope = 1.0 + rate_slope * residence + rate * residence_slope
-    s[SEATS], s[SEATS + 1] = running, running_slope
-    if need in (1, ALL):
-        held = held_chunks * step + held_work + riders * v[MEAN_HELD]
-        held_slope = held_chunks * step_slope + held_work_slope + riders_slope * v[MEAN_HELD]
-        s[KV], s[KV + 1] = b * v[CONTEXT] + rate * held, v[CONTEXT] + rate_slope * held + rate * held_slope
-    if need >= 4:
-        idle = math.exp(-running)
-        wait = seen / 2.0 + v[ASYNC] * iteration
-        wait_slope = seen_slope / 2.0 + v[ASYNC] * iteration_slope
-        s[TTFT] = (1.0 - idle) * wait + residence + v[HOST]
-        s[TTFT + 1] = idle * running_slope * wait + (1.0 - idle) * wait_slope + residence_slope
-        s[E2E], s[E2E + 1] = s[TTFT] + cycle, s[TTFT + 1] + cycle_slope
-
-
 # The chart
 
 
@@ -275,7 +142,7 @@ def _look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
 def _chart(v: Floats, nodes: Floats, probes: Floats, peak: Floats) -> None:
     """Looks at the curve at the probes and finds its peak."""
     for p in range(PROBES):
-        _look(v, nodes, SHARES[p] * v[CAP], ALL, probes[p])
+        look(v, nodes, SHARES[p] * v[CAP], ALL, probes[p])
     peak[:] = probes[PROBES - 1]
     flat = False
     for p in range(1, PROBES):
@@ -290,7 +157,7 @@ def _chart(v: Floats, nodes: Floats, probes: Floats, peak: Floats) -> None:
 
 @compiled
 def _fall(v: Floats, nodes: Floats, b: float, s: Floats) -> float:
-    _look(v, nodes, b, 0, s)
+    look(v, nodes, b, 0, s)
     fall: float = b * s[CYCLE + 1] / s[CYCLE] - 1.0
     return fall
 
@@ -299,8 +166,8 @@ def _fall(v: Floats, nodes: Floats, b: float, s: Floats) -> float:
 def _look_closer(v: Floats, nodes: Floats, peak: Floats) -> None:
     s = np.empty(STATE)
     below = v[CAP] * SHARES[1]
-    for look in range(CLOSE_LOOKS - 1, -1, -1):
-        b = v[CAP] * SHARES[1] ** (look / CLOSE_LOOKS)
+    for rung in range(CLOSE_LOOKS - 1, -1, -1):
+        b = v[CAP] * SHARES[1] ** (rung / CLOSE_LOOKS)
         if _fall(v, nodes, b, s) >= 0.0:
             _climb(v, nodes, below, b, peak)
             return
@@ -322,10 +189,10 @@ def _climb(v: Floats, nodes: Floats, low: float, high: float, peak: Floats) -> N
             low, f_low, f_high, side = b, f, f_high / 2.0 if side < 0 else f_high, -1
         else:
             high, f_high, f_low, side = b, f, f_low / 2.0 if side > 0 else f_low, 1
-        if high - low <= 1e-6 * high or abs(f) < 1e-9:
+        if high - low <= 1e-8 * high or abs(f) < 1e-10:
             break
     if s[RATE] >= peak[RATE]:
-        _look(v, nodes, b, ALL, peak)
+        look(v, nodes, b, ALL, peak)
 
 
 # Roots
@@ -343,7 +210,7 @@ def _first_guess(low: float, high: float, f_low: float, d_low: float, f_high: fl
 
 @compiled
 def _bounded(v: Floats, nodes: Floats, probes: Floats, peak: Floats, limit: int, bound: float) -> tuple[float, float]:
-    """(rate, B) where the limit's quantity is at its bound."""
+    """(rate, B) where the limit's quantity, without any wait for a seat, is at its bound."""
     place, inverse = KV + 2 * (limit - 1), 1.0 / bound
     if probes[0, place] >= bound:
         return 0.0, 0.0
@@ -354,11 +221,55 @@ def _bounded(v: Floats, nodes: Floats, probes: Floats, peak: Floats, limit: int,
             f_low, f_high = before[place] * inverse - 1.0, here[place] * inverse - 1.0
             d_low, d_high = before[place + 1] * inverse, here[place + 1] * inverse
             guess = _first_guess(before[B], here[B], f_low, d_low, f_high, d_high)
-            return _newton(v, nodes, limit, inverse, before[B], here[B], guess)
+            return _newton(v, nodes, peak, limit, inverse, before[B], here[B], f_low, guess)
         if probes[p, B] >= peak[B]:
             break
         before = probes[p]
     return peak[RATE], peak[B]
+
+
+@compiled
+def _full_at(
+    v: Floats, nodes: Floats, inputs: Floats, limit: int, b: float, peak: Floats, ceiling: Floats, s: Floats
+) -> None:
+    """Where the replica is full, at the smallest of compute, KV pool and seats, into `ceiling`."""
+    if limit == 0:
+        s[:] = peak
+    else:
+        look(v, nodes, b, ALL, s)
+    kept, time = _variations(inputs[0], inputs[1], inputs[2], inputs[3])
+    ceiling[TOP], ceiling[MOST_RATE], ceiling[MOST_RATE_SLOPE], ceiling[MOST_RUNNING] = (
+        b,
+        s[RATE],
+        s[RATE + 1],
+        s[SEATS],
+    )
+    ceiling[KEPT_VARIATION] = kept if limit == 1 else 0.0
+    ceiling[DISPERSION] = 0.5 * (1.0 + (time if limit == 1 else inputs[3] * inputs[3]))
+
+
+@compiled
+def _below_ceiling(
+    v: Floats, nodes: Floats, probes: Floats, ceiling: Floats, limit: int, slo: float
+) -> tuple[float, float]:
+    """(rate, B) where a latency with the wait for a seat is at its SLO."""
+    place, inverse = KV + 2 * (limit - 1), 1.0 / slo
+    if ceiling[TOP] <= probes[0, B]:
+        return 0.0, 0.0
+    low, f_low, d_low = 0.0, 0.0, 0.0
+    for p in range(PROBES):
+        inner = probes[p, B] < ceiling[TOP]
+        b, f, d = ceiling[TOP], 1.0, slo * ceiling[MOST_RATE_SLOPE] / ceiling[DISPERSION]
+        if inner:
+            b = probes[p, B]
+            f, d = over_slo(probes[p], place, ceiling, inverse)
+        if f >= 0.0:
+            if p == 0:
+                return 0.0, 0.0
+            guess = _first_guess(low, b, f_low, d_low, f, d)
+            return _newton(v, nodes, ceiling, limit, inverse, low, b, f_low, guess)
+        low, f_low, d_low = b, f, d
+    return ceiling[MOST_RATE], ceiling[TOP]
 
 
 @compiled
@@ -370,23 +281,50 @@ def _inverted(v: Floats, nodes: Floats, probes: Floats, rate: float, high: float
         low += 1
     before = probes[low]
     up = high if low + 1 == PROBES else min(high, probes[low + 1, B])
-    _look(v, nodes, up, 0, s)
+    look(v, nodes, up, 0, s)
     f_low, f_high = before[B] - rate * before[CYCLE], up - rate * s[CYCLE]
     d_low, d_high = 1.0 - rate * before[CYCLE + 1], 1.0 - rate * s[CYCLE + 1]
     guess = _first_guess(before[B], up, f_low, d_low, f_high, d_high)
-    return _newton(v, nodes, 0, rate, before[B], up, guess)[1]
+    return _newton(v, nodes, s, 0, rate, before[B], up, f_low, guess)[1]
+
+
+@compiled
+def _aside(v: Floats, nodes: Floats, step: int, low: float, high: float) -> float:
+    """Where to look if Newton's step is of no use: by turns on both sides of the next jump, and in the middle."""
+    turn = step % 4
+    if step > 2 and turn in (3, 0):
+        edge = next_edge(v, nodes, low) * (1.0 + (JUMP if turn == 0 else -JUMP))
+        if low < edge < high:
+            return edge
+    return (low + high) / 2.0
 
 
 @compiled
 def _newton(
-    v: Floats, nodes: Floats, limit: int, inverse: float, low: float, high: float, x: float
+    v: Floats,
+    nodes: Floats,
+    ceiling: Floats,
+    limit: int,
+    inverse: float,
+    low: float,
+    high: float,
+    f_before: float,
+    x: float,
 ) -> tuple[float, float]:
-    """Safeguarded Newton: (rate, B) at the root. `inverse` is 1/bound, or the rate where the limit is 0."""
+    """Safeguarded Newton, then secants where slopes are but near: (rate, B) at the root.
+
+    `inverse` is 1/bound, or the rate where the limit is 0; `ceiling` is looked at for latencies only.
+    """
     s = np.empty(STATE)
-    place = KV + 2 * (limit - 1)
+    place, near, before = KV + 2 * (limit - 1), limit >= 4, low
+    settled_step = SETTLED_SECANT if near else SETTLED_STEP
     for step in range(MAX_STEPS):
-        _look(v, nodes, x, limit, s)
-        if limit == 0:
+        look(v, nodes, x, limit, s)
+        if near:
+            f, d = over_slo(s, place, ceiling, inverse)
+            if abs(x - before) <= LOCAL_STEP * x:
+                d = (f - f_before) / (x - before)
+        elif limit == 0:
             f, d = x - inverse * s[CYCLE], 1.0 - inverse * s[CYCLE + 1]
         else:
             f, d = s[place] * inverse - 1.0, s[place + 1] * inverse
@@ -396,18 +334,14 @@ def _newton(
             high = x
         newton = x - f / d
         inside = low <= newton <= high
-        if inside and abs(newton - x) <= SETTLED_STEP * x and _same_piece(v, nodes, newton, x):
+        settled = inside and abs(newton - x) <= settled_step * x
+        if settled and same_piece(v, nodes, newton, x) and (not near or same_piece(v, nodes, before, x)):
             return s[RATE] + s[RATE + 1] * (newton - x), newton
         if high - low <= CLOSED_BRACKET * high:
             return s[RATE] + s[RATE + 1] * (low - x), low
-        turn = step % 4 if step > 2 else 2
-        x = (low + high) / 2.0
-        if turn == 2 and inside:
-            x = newton
-        elif turn in (3, 0):
-            edge = _next_edge(v, nodes, low) * (1.0 + (JUMP if turn == 0 else -JUMP))
-            if low < edge < high:
-                x = edge
+        shrinks = near and abs(newton - x) < SHRINKING * abs(x - before)
+        ahead = newton if inside and (step <= 2 or step % 4 == 2 or shrinks) else _aside(v, nodes, step, low, high)
+        before, f_before, x = x, f, ahead
     return s[RATE], x
 
 
@@ -433,11 +367,15 @@ def _smallest(rates: Floats, cap: float, capped: bool) -> int:
 
 
 @compiled
-def _operating(v: Floats, nodes: Floats, probes: Floats, limit: int, rate: float, b: float, s: Floats) -> None:
+def _operating(
+    v: Floats, nodes: Floats, probes: Floats, ceiling: Floats, limit: int, rate: float, b: float, s: Floats
+) -> None:
     """The operating point under the limit that is the smallest."""
     if limit == 6:
         b = _inverted(v, nodes, probes, rate, b)
-    _look(v, nodes, b, ALL, s)
+    look(v, nodes, b, ALL, s)
+    wait = seat_wait(s, ceiling)[0]
+    s[WAIT] = wait if wait < math.inf else math.nan
 
 
 @compiled
@@ -459,20 +397,29 @@ def _write(
     for limit in range(LIMITS):
         out[1 + limit, row] = rates[limit]
     out[8, row] = c[C_POOL] / ((isl + osl / 2.0) * idle_e2e)
-    out[19, row] = c[C_POOL]
-    out[23, row], out[24, row], out[26, row], out[27, row] = c[C_FLOOR], c[C_WEIGHT_BYTES], c[C_GPUS], cost
+    out[21, row], out[25, row], out[26, row], out[28, row] = c[C_POOL], c[C_FLOOR], c[C_WEIGHT_BYTES], c[C_GPUS]
+    out[29, row] = cost
     if rate <= 0.0:
-        for place in (9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 20, 21, 22, 25, 28, 29, 30):
+        for place in (9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 27, 30, 31, 32):
             out[place, row] = np.nan
         return
-    per_request = cost / (3600.0 * rate)
-    out[9, row], out[10, row], out[11, row] = rate * s[E2E], s[SEATS], s[B]
-    out[12, row], out[13, row], out[14, row], out[15, row] = s[TTFT], s[TPOT], s[CYCLE] / v[D1], s[E2E]
-    out[16, row], out[17, row], out[18, row] = 1.0 - s[LEFT], rate / sustained, s[KV]
-    out[20, row], out[21, row], out[22, row] = s[KV] / c[C_POOL], rate * osl, rate * osl / c[C_GPUS]
-    out[25, row] = abs(rate * s[CYCLE] / s[B] - 1.0)
-    out[28, row] = 1.0 / per_request
-    out[29, row], out[30, row] = per_request / osl * 1e6, per_request / (isl + osl) * 1e6
+    per_request, e2e = cost / (3600.0 * rate), s[E2E] + s[WAIT]
+    out[9, row], out[10, row], out[11, row], out[12, row] = rate * e2e, rate * e2e - s[SEATS], s[SEATS], s[B]
+    out[13, row], out[14, row], out[15, row], out[16, row] = s[WAIT], s[TTFT] + s[WAIT], s[TPOT], s[CYCLE] / v[D1]
+    out[17, row], out[18, row], out[19, row], out[20, row] = e2e, 1.0 - s[LEFT], rate / sustained, s[KV]
+    out[22, row], out[23, row], out[24, row] = s[KV] / c[C_POOL], rate * osl, rate * osl / c[C_GPUS]
+    out[27, row] = abs(rate * s[CYCLE] / s[B] - 1.0)
+    out[30, row] = 1.0 / per_request
+    out[31, row], out[32, row] = per_request / osl * 1e6, per_request / (isl + osl) * 1e6
+
+
+@compiled
+def _latency_roots(
+    v: Floats, nodes: Floats, probes: Floats, ceiling: Floats, limit: int, slos: Floats, rate: Floats, b: Floats
+) -> None:
+    """Rates and Bs of one latency under each of its SLOs."""
+    for n in range(len(slos)):
+        rate[n], b[n] = _below_ceiling(v, nodes, probes, ceiling, limit, slos[n])
 
 
 @compiled
@@ -510,6 +457,7 @@ def _solve(
     """Every curve, and every row of its SLOs' product."""
     v, nodes = np.empty(CONSTANTS), np.empty((4, len(x)))
     probes, peak = np.empty((PROBES, STATE)), np.empty(STATE)
+    ceiling, s = np.empty(CEILING), np.empty(STATE)
     values = (ttft.shape[1], tpot.shape[1], e2e.shape[1], cap.shape[1])
     most = max(values)
     root_rate, root_b = np.empty((LIMITS, most)), np.empty((LIMITS, most))
@@ -518,17 +466,18 @@ def _solve(
     width = values[0] * values[1] * values[2] * values[3]
     for i in range(len(replica)):
         c = table[replica[i]]
-        _curve(c, inputs[i], x, w, v, nodes)
+        curve(c, inputs[i], x, w, v, nodes)
         _chart(v, nodes, probes, peak)
         known[:] = False
         root_rate[0, 0], root_b[0, 0] = peak[RATE], peak[B]
         root_rate[1, 0], root_b[1, 0] = _bounded(v, nodes, probes, peak, 1, c[C_POOL])
         root_rate[2, 0], root_b[2, 0] = _bounded(v, nodes, probes, peak, 2, inputs[i, 4])
         _roots(v, nodes, probes, peak, 3, tpot[i], root_rate[3], root_b[3])
-        _roots(v, nodes, probes, peak, 4, ttft[i], root_rate[4], root_b[4])
-        _roots(v, nodes, probes, peak, 5, e2e[i], root_rate[5], root_b[5])
         physical = np.argmin(root_rate[:3, 0])
         sustained = root_rate[physical, 0]
+        _full_at(v, nodes, inputs[i], physical, root_b[physical, 0], peak, ceiling, s)
+        _latency_roots(v, nodes, probes, ceiling, 4, ttft[i], root_rate[4], root_b[4])
+        _latency_roots(v, nodes, probes, ceiling, 5, e2e[i], root_rate[5], root_b[5])
         root_b[6, :] = root_b[physical, 0]
         for n in range(width):
             row = i * width + n
@@ -545,6 +494,7 @@ def _solve(
             codes[1, row] = binding
             codes[2, row] = _named(following, lifted) if lifted[following] < 1e300 else NONE
             if rate > 0.0 and not known[smallest, place]:
-                _operating(v, nodes, probes, smallest, rate, root_b[smallest, place], spots[smallest, place])
+                b = root_b[smallest, place]
+                _operating(v, nodes, probes, ceiling, smallest, rate, b, spots[smallest, place])
                 known[smallest, place] = True
             _write(out, row, c, inputs[i], v, rates, rate, sustained, spots[smallest, place], probes[0, E2E])

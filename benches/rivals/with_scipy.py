@@ -1,23 +1,43 @@
-"""The capacity of one point at a time: plain Python floats and scipy.optimize.brentq for every limit."""
+"""The capacity of one point at a time: plain Python numbers and scipy.optimize.brentq for every limit.
+
+The wait for a seat rests on slopes of the curve: the imaginary parts of the formulas at B + 1e-30i (the complex step).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar  # type: ignore[import-untyped]
 
-from rivals.coefficients import BLOCK, COEFFICIENTS, Floats
+from rivals.coefficients import BLOCK, COEFFICIENTS, Floats, pool_variations
 from rivals.points import Points
 
 IDLE: Final = 1e-13
 SHARES: Final = (IDLE, 1 / 64, 1 / 16, 1 / 4, 1 / 2, 1.0)
 NODES: Final = 16
+STEP: Final = 1e-30
+NEAR_FULL: Final = 1e-7
+LEAST_VARIANCE: Final = 1e-12
 XTOL: Final = 1e-12
 RTOL: Final = 1e-9
+
+
+Number = TypeVar("Number", float, complex)
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Where the replica is full."""
+
+    b: float
+    rate: float
+    running: float
+    kept_variation: float
+    dispersion: float
 
 
 @dataclass(frozen=True)
@@ -30,38 +50,62 @@ class Curve:
     d1: float
     context: float
     budget: float
+    mean_prompt: float
     nodes: tuple[tuple[float, float], ...]  # weight, prompt
 
-    def gemm(self, compute_s: float) -> float:
+    def gemm(self, compute_s: Number) -> Number:
         """(w^q + y^q)^(1/q)."""
-        q = self.c["exponent"]
-        ratio: float = (compute_s / self.c["weights_s"]) ** q
-        return self.c["weights_s"] * float((1.0 + ratio) ** (1.0 / q))
+        q, weights_s = self.c["exponent"], self.c["weights_s"]
+        return weights_s * (1.0 + (compute_s / weights_s) ** q) ** (1.0 / q)
 
-    def decode(self, rows: float) -> float:
+    def decode(self, rows: Number) -> Number:
         """T(rows, 0) with mean contexts."""
         c = self.c
         per_sequence = c["sequence_s"] + c["kappa_s"] * self.context
         return c["fixed_s"] + per_sequence * rows + self.gemm((c["layer_s"] + c["head_s"]) * rows)
 
-    def prompts(self, b: float) -> list[tuple[float, float, float, float]]:
+    def room(self, b: Number) -> Number:
+        """The longest chunk."""
+        return self.budget - (b - 1.0) if b.real > 1.0 else self.budget + 0.0 * b
+
+    def prompts(self, b: Number) -> list[tuple[float, float, Number, float]]:
         """(weight, chunks, s, prompt) of each node."""
         c = self.c
-        room, row = self.budget - max(b - 1.0, 0.0), (c["layer_s"] + c["head_s"]) * b
-        alone = self.gemm(row)
-        whole = self.gemm(c["layer_s"] * (b + room) + c["head_s"] * b) - alone
+        room, coming = self.room(b), b * self.mean_prompt / self.d1
+        company = 0.5 * coming * (1.0 - coming / room) if (coming / room).real < 1.0 else 0.0
+        base = (c["layer_s"] + c["head_s"]) * b + c["layer_s"] * company
+        alone = self.gemm(base)
+        whole = self.gemm(base + c["layer_s"] * room) - alone
+        apart = 1.0 / (1.0 + b / self.d1)
         found = []
         for weight, prompt in self.nodes:
-            k = max(1.0, math.ceil(prompt / room))
-            last = self.gemm(row + c["layer_s"] * (prompt - (k - 1.0) * room)) - alone
+            k = max(1.0, math.ceil(prompt / room.real))
+            last = self.gemm(base + c["layer_s"] * (prompt - (k - 1.0) * room)) - alone
             attention = c["attention_s"] * prompt / 2.0 * (prompt + c["half_tokens"])
-            s = (k - 1.0) * whole + last + c["head_s"] + c["link_s"] * prompt + attention
+            filled = prompt / room
+            overhead = c["overhead_s"] * (filled + apart * apart / (apart + filled))
+            s = (k - 1.0) * whole + last + c["head_s"] + c["link_s"] * prompt + attention + overhead
             found.append((weight, k, s, prompt))
         return found
 
+    def work(self, b: Number, prompts: list[tuple[float, float, Number, float]]) -> tuple[Number, Number, Number]:
+        """E[s], E[s^2], and a request's decode with its wake."""
+        mean = sum(weight * s for weight, _, s, _ in prompts)
+        square = sum(weight * s * s for weight, _, s, _ in prompts)
+        own_step = self.decode(b + 1.0)
+        smooth = self.d1 * own_step + b * mean
+        share = b * mean / smooth
+        rest = 1.0 - share * share
+        own, queued = share * mean, share * share * b / smooth * square / rest
+        settled = (own + queued) * smooth / (smooth + own + queued * (3.0 - share * share) / rest)
+        full = self.d1 * own_step * self.room(b) / self.mean_prompt - b * self.decode(b)
+        most = self.d1 * mean / smooth * full
+        wake = settled * most / (settled + most) if most.real > 0.0 else 0.0
+        return mean, square, smooth + wake
+
     def cycle(self, b: float) -> float:
-        """D1*D(B) + B*E[s]."""
-        return self.d1 * self.decode(b + 1.0) + b * sum(weight * s for weight, _, s, _ in self.prompts(b))
+        """A request's decode with its wake."""
+        return self.work(b, self.prompts(b))[2]
 
     def rate(self, b: float) -> float:
         """lambda(B)."""
@@ -69,31 +113,35 @@ class Curve:
 
     def tpot(self, b: float) -> float:
         """TPOT over requests."""
-        decode = self.d1 * self.decode(b + 1.0)
-        cycle = self.cycle(b)
+        mean, _, cycle = self.work(b, self.prompts(b))
         own = self.c["kappa_s"] * (self.isl + self.osl / 2.0 - self.context)
-        return cycle / self.d1 + own * cycle / decode
+        return cycle / self.d1 + own / (1.0 - b * mean / cycle)
 
-    def queue(self, b: float) -> tuple[float, float, float, float]:
-        """KV tokens held, running, TTFT, E2E."""
+    def queue(self, b: Number) -> tuple[Number, Number, Number, float, float]:
+        """KV tokens held, running, lambda, and the real parts of TTFT and E2E of a request that has a seat."""
         c, prompts = self.c, self.prompts(b)
-        decode, step = self.d1 * self.decode(b + 1.0), self.decode(b)
-        mean = sum(weight * s for weight, _, s, _ in prompts)
-        cycle = decode + b * mean
-        rate, left = b / cycle, decode / cycle
-        square = sum(weight * s * s for weight, _, s, _ in prompts)
-        seen = step / left + rate * square / (left * (2.0 - left))
-        times = [(weight, k * step + s + (1.0 - left) * seen, prompt) for weight, k, s, prompt in prompts]
+        step = self.decode(b)
+        mean, square, cycle = self.work(b, prompts)
+        rate, share = b / cycle, b * mean / cycle
+        left = 1.0 - share
+        seen = step / left + rate * square / (left * (1.0 + share))
+        times = [(weight, k * step + s + share * seen, prompt) for weight, k, s, prompt in prompts]
         residence = sum(weight * time for weight, time, _ in times)
         held = sum(weight * time * (prompt + BLOCK / 2.0) for weight, time, prompt in times)
         running = b + rate * residence
-        wait = -math.expm1(-running) * (seen / 2.0 + c["async_scheduling"] * step / left)
-        ttft = wait + residence + c["host_s"] + c["host_token_s"] * self.isl
-        return b * (self.context + BLOCK / 2.0) + rate * held, running, ttft, ttft + cycle
+        wait = -math.expm1(-running.real) * (seen / 2.0 + c["async_scheduling"] * step / left).real
+        ttft = wait + residence.real + c["host_s"] + c["host_token_s"] * self.isl
+        return b * (self.context + BLOCK / 2.0) + rate * held, running, rate, ttft, ttft + cycle.real
+
+    def latencies(self, b: float, ceiling: Ceiling) -> tuple[float, float]:
+        """Mean TTFT and E2E with the wait for a seat; infinite where the replica is full."""
+        _, running, rate, ttft, e2e = self.queue(complex(b, STEP))
+        wait = _seat_wait(running, rate, ceiling)
+        return ttft + wait, e2e + wait
 
     def peak(self) -> float:
         """B*."""
-        cap = self.budget * self.d1 / (sum(weight * prompt for weight, prompt in self.nodes) + self.d1)
+        cap = self.budget * self.d1 / (self.mean_prompt + self.d1)
         rates = [self.rate(share * cap) for share in SHARES]
         best = rates.index(max(rates))
         last = len(SHARES) - 1
@@ -113,32 +161,66 @@ def _max_rate(points: Points, index: int) -> float:
     f = {name: float(values[index]) for name, values in points.fields.items()}
     c = dict(zip(COEFFICIENTS, points.table[points.replica[index]].tolist(), strict=True))
     curve = _curve(c, f)
-    top = curve.peak()
-    queue = curve.queue
-    quantities: list[tuple[Callable[[float], float], float]] = [
-        (lambda b: queue(b)[0], c["pool_tokens"]),
-        (lambda b: queue(b)[1], f["max_num_seqs"]),
-        (curve.tpot, f["slo_tpot_s"]),
-        (lambda b: queue(b)[2], f["slo_ttft_s"]),
-        (lambda b: queue(b)[3], f["slo_e2e_s"]),
+    peak = curve.peak()
+    physical = [
+        (curve.rate(peak), peak),
+        _at_bound(curve, lambda b: curve.queue(b)[0], c["pool_tokens"], peak),
+        _at_bound(curve, lambda b: curve.queue(b)[1], f["max_num_seqs"], peak),
     ]
-    rates = [_rate_at(curve, quantity, bound, top) for quantity, bound in quantities]
-    compute = curve.rate(top)
-    return min(*rates, f["utilization_cap"] * min(compute, *rates[:2]))
+    ceiling = _ceiling(curve, f, physical)
+    quantities: list[tuple[Callable[[float], float], float, float]] = [
+        (curve.tpot, f["slo_tpot_s"], peak),
+        (lambda b: curve.latencies(b, ceiling)[0], f["slo_ttft_s"], ceiling.b),
+        (lambda b: curve.latencies(b, ceiling)[1], f["slo_e2e_s"], ceiling.b),
+    ]
+    slos = [_at_bound(curve, *each)[0] for each in quantities]
+    return min(*slos, f["utilization_cap"] * min(rate for rate, _ in physical))
 
 
-def _rate_at(curve: Curve, quantity: Callable[[float], float], bound: float, top: float) -> float:
+def _ceiling(curve: Curve, f: dict[str, float], physical: list[tuple[float, float]]) -> Ceiling:
+    """At the smallest rate of compute, KV pool and seats."""
+    b = min(physical)[1]
+    _, running, rate, _, _ = curve.queue(b)
+    if physical.index(min(physical)) != 1:
+        return Ceiling(b, rate, running, 0.0, (1.0 + f["osl_cv"] ** 2) / 2.0)
+    kept, time = pool_variations(f["isl_tokens"], f["osl_tokens"], f["isl_cv"], f["osl_cv"])
+    return Ceiling(b, rate, running, kept, (1.0 + time) / 2.0)
+
+
+def _seat_wait(running: complex, rate: complex, ceiling: Ceiling) -> float:
+    """Mean wait for a seat [s]; imaginary parts are slopes times STEP."""
+    n, load = running.real, rate.real / ceiling.rate
+    if 1.0 - load <= NEAR_FULL:
+        return math.inf
+    birth = running.imag * rate.real / rate.imag
+    variance = max(min(birth, n * (n + 1.0)) if birth > 0.0 else n * (n + 1.0), LEAST_VARIANCE)
+    free = max(ceiling.running - n, 0.0)
+    rarity = max(free * free / (6.0 * variance) - free * math.log(load) / 3.0, 0.0)
+    kept = n * ceiling.kept_variation
+    if free > 0.0:
+        rarity = free * free * rarity / (free * free + 2.0 * rarity * kept)
+    variance += kept
+    above = math.exp(-rarity) / (math.sqrt(2.0 * math.pi * variance) * (1.0 - load))
+    below = 1.0 - math.erfc(max(free - 0.5, 0.0) / math.sqrt(2.0 * variance)) / 2.0
+    return min(above / (below + above), -math.expm1(-n)) * ceiling.dispersion / (ceiling.rate - rate.real)
+
+
+def _at_bound(curve: Curve, quantity: Callable[[float], float], bound: float, top: float) -> tuple[float, float]:
+    """(rate, B) where a quantity reaches its bound below `top`."""
     if quantity(IDLE * top) >= bound:
-        return 0.0
+        return 0.0, 0.0
     if quantity(top) < bound:
-        return curve.rate(top)
-    return curve.rate(float(brentq(lambda b: quantity(b) / bound - 1.0, IDLE * top, top, xtol=XTOL, rtol=RTOL)))
+        return curve.rate(top), top
+    root = float(brentq(lambda b: 1.0 - bound / quantity(b), IDLE * top, top, xtol=XTOL, rtol=RTOL))
+    return curve.rate(root), root
 
 
 def _curve(c: dict[str, float], f: dict[str, float]) -> Curve:
     isl, osl, d1 = f["isl_tokens"], f["osl_tokens"], f["osl_tokens"] - 1.0
     context = isl + (osl**2 * (1.0 + f["osl_cv"] ** 2) - osl) / (2.0 * d1)
-    return Curve(c, isl, osl, d1, context, f["max_num_batched_tokens"], _nodes(isl, f["isl_cv"]))
+    nodes = _nodes(isl, f["isl_cv"])
+    mean_prompt = sum(weight * prompt for weight, prompt in nodes)
+    return Curve(c, isl, osl, d1, context, f["max_num_batched_tokens"], mean_prompt, nodes)
 
 
 def _nodes(isl: float, cv: float) -> tuple[tuple[float, float], ...]:
