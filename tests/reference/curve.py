@@ -148,6 +148,8 @@ class Curve:
     def wake_s(self, b: Values, smooth: Smooth, peers: Values) -> Values:
         """X: what the longer iterations in the wake of a request's own prefill add to its decode."""
         load = self.load
+        if self.others < 1:
+            return 0.0 * b
         rho, left = smooth.rho, 1 - smooth.rho**2
         own = at_least(rho * (smooth.s1 + peers), 0.0)
         queued = rho**2 * self.others * smooth.rate * smooth.s2 / left

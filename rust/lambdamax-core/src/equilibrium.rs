@@ -336,7 +336,8 @@ impl Curve {
         (coming * free).scale(self.half_before)
     }
 
-    /// X: what the prompts that queued behind a request's own, and those that came meanwhile, add to its decode [s].
+    /// X: what the prompts that queued behind a request's own, and those that came meanwhile, add to its decode [s]. Nothing among clients
+    /// of a closed loop, who fall into step.
     #[inline(always)]
     fn wake(&self, met: D, work: &PrefillWork, smooth: &Smooth, room: D, peers: D) -> D {
         let one = D::splat(1.0);
@@ -349,7 +350,8 @@ impl Curve {
         let d1 = self.workload.decode_tokens;
         let full = (smooth.own_step * room).scale(d1 / self.workload.mean_uncached) - met * smooth.step;
         let most = (work.mean / smooth.residence * full).scale(d1).max(D::ZERO);
-        settled * most / (settled + most).offset(Lanes::splat(f64::MIN_POSITIVE))
+        let wake = settled * most / (settled + most).offset(Lanes::splat(f64::MIN_POSITIVE));
+        D::select(self.others.same(Lanes::splat(1.0)), wake, D::ZERO)
     }
 
     /// κ, held down by the prompts that can be prefilled while a request decodes.
