@@ -36,7 +36,7 @@ def test_behind_a_full_pool_it_is_what_a_longer_simulation_serves(numbers: dict[
     found = simulate(loaded, requests=200_000, precision=0.0, replications=2, seed=5).numbers
     assert found["preemptions_per_request"] > 0.1
     assert service.backlog_rps == pytest.approx(found["rate_rps"], rel=0.01)
-    assert service.backlog_rps < 0.95 * service.limit_rps
+    assert service.backlog_rps < 0.98 * service.limit_rps
 
 
 def test_behind_full_seats_it_is_the_limit() -> None:
@@ -53,7 +53,7 @@ def test_the_drain_of_a_long_spike_is_the_simulators() -> None:
     waiting, _, drain = check_spike(case, shape, rate)
     assert abs(drain.fluid - drain.simulated.mean) <= drain.simulated.half_width
     without_preemptions = waiting.fluid / (service.limit_rps - rate)
-    assert drain.simulated.mean - without_preemptions > 4 * drain.simulated.half_width
+    assert drain.simulated.mean - without_preemptions > 2 * drain.simulated.half_width
 
 
 def test_between_the_two_rates_a_load_is_carried_and_a_backlog_stays() -> None:

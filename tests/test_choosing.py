@@ -29,6 +29,7 @@ SPEC = parse_spec(
             "gpu": ["mi300x", "h100-sxm", "mi355x", "a10"],
             "tp": [1, 2, 4],
             "weight_dtype": ["bf16", "fp8"],
+            "profile": "default",
         },
         "workload": {"isl_tokens": [500, 8000], "osl_tokens": [100, 1000]},
         "slo": {"tpot_s": [0.03, 0.05]},

@@ -14,6 +14,7 @@ SPEC = """
 name = "small"
 [replica]
 model = "llama-3.3-70b-instruct"
+profile = "default"
 gpu = ["h100-sxm", "mi300x", "b200-sxm", "mi355x", "a10"]
 tp = [1, 2, 4]
 weight_dtype = ["bf16", "fp8"]

@@ -410,7 +410,7 @@ def test_a_trace_and_lengths_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rate_rps", [2.0, 6.0, 12.0])
 def test_the_simulator_agrees_on_the_conversation_trace(rate_rps: float) -> None:
-    found = simulate(Question(**REPLICA, lengths=CONV, rate_rps=rate_rps), precision=0.01, requests=200_000)
+    found = simulate(Question(**REPLICA, lengths=CONV, rate_rps=rate_rps), precision=0.01, requests=800_000)
     solved, numbers = found.mean_field or {}, found.numbers
     assert found.status == "steady"
     for name, half, bar in (

@@ -18,10 +18,10 @@ def at_least(values: Values, floor: float) -> Values:
 
 
 def excess(window: Values, cv: float) -> Values:
-    """I(y) - 1 of a window with y arrivals in the mean, gaps of this coefficient of variation; 0 for Poisson."""
+    """I(y) - 1 of a window with y arrivals in the mean, gaps of this coefficient of variation; 0 for Poisson, at least -y."""
     y = at_least(window, FEWEST)
     if cv >= 1:
         g = 0.7 * cv**-0.15 * y ** (0.1 + 0.7 / cv**2) + 6 * y / (cv**2 + 0.9)
     else:
         g = y + 3.5 * y**2 / (y + 0.5)
-    return (cv**2 - 1) * g / (1 + g)
+    return at_least((cv**2 - 1) * g / (1 + g) + y, 0.0) - y

@@ -40,7 +40,7 @@ impl Bursts {
     }
 
     /// Index of dispersion of the arrivals in windows with `mean` arrivals, less one: by so much the number of other arrivals in a
-    /// window around an arrival exceeds that in any window.
+    /// window around an arrival exceeds that in any window; at least −`mean`, since there are none or more.
     #[inline(always)]
     pub fn excess(&self, mean: D) -> D {
         let one = D::splat(1.0);
@@ -48,7 +48,7 @@ impl Bursts {
         let early = (mean.ln().scale(self.power)).exp().scale(self.scale);
         let even = mean + (mean * mean).scale(Lanes::splat(EVEN.0)) / mean.offset(Lanes::splat(EVEN.1));
         let odds = D::select(self.even, even, early + mean.scale(self.rise));
-        (odds / (one + odds)).scale(self.endless)
+        (odds / (one + odds)).scale(self.endless).max(-mean)
     }
 }
 
