@@ -21,7 +21,7 @@ from lambdamax.spike import Spike, drain_s, spike
 POOL = {"isl_tokens": 1000.0, "osl_tokens": 200.0}
 SEATS = {**POOL, "max_num_seqs": 64.0}
 LONG_ANSWERS = {"isl_tokens": 300.0, "osl_tokens": 600.0, "kv_cache_tokens": 60_000.0}
-LINE = "explain --gpu h100-sxm --isl 1000 --osl 200 --kv-cache-tokens 60000 --spike 3x30s"
+LINE = "explain --profile default --gpu h100-sxm --isl 1000 --osl 200 --kv-cache-tokens 60000 --spike 3x30s"
 
 
 def case_of(numbers: dict[str, float], model: str = "llama-3.1-8b-instruct", **more: Any) -> Case:

@@ -29,8 +29,13 @@ QUICK = settings(max_examples=60, deadline=None, derandomize=True, database=None
 MANY = settings(max_examples=400, deadline=None, derandomize=True, database=None)
 
 ROUNDING = 1e-9
+# The dispersion of arrivals more even than Poisson's is a fit, and wiggles.
+FITTED = 2e-3
+FEW_TOKENS = 32
+# Close to a full replica the wait tells the rate to fewer digits.
+NEAR_FULL = 1e-7
 # A replica within this share of its limit is full: its waits have no end.
-FULL = 1e-7
+FULL_SHARE = 1e-7
 WAITING = (
     *("in_flight", "waiting", "seat_wait_s", "ttft_mean_s", "ttft_p50_s", "ttft_p90_s", "ttft_p99_s", "e2e_mean_s"),
     "e2e_p99_s",
@@ -90,8 +95,11 @@ def test_latency_grows_with_the_rate(seed: int) -> None:
     rates = limit * np.linspace(0.02, 0.999, 25)
     operating = batch.load([replace(case, point=case.point | {"rate_rps": float(rate)}) for rate in rates])
     assert (operating["status"] == 0).all()
-    for name in ("decoding", "tpot_mean_s", "tpot_token_mean_s", "ttft_mean_s", "e2e_mean_s", "in_flight"):
-        assert (np.diff(operating[name]) >= -ROUNDING * operating[name][1:]).all(), name
+    slack = FITTED if default(case.point, "arrival_cv", 1.0) < 1 else ROUNDING
+    # The wake of long prompts is a hump in the time of the few tokens that follow them (docs/model.md section 5).
+    humps = ("tpot_mean_s", "tpot_token_mean_s") if default(case.point, "osl_tokens", 0.0) < FEW_TOKENS else ()
+    for name in {"decoding", "tpot_mean_s", "tpot_token_mean_s", "ttft_mean_s", "e2e_mean_s", "in_flight"} - {*humps}:
+        assert (np.diff(operating[name]) >= -slack * operating[name][1:]).all(), name
 
 
 @QUICK
@@ -104,7 +112,7 @@ def test_a_looser_slo_never_costs_rate(seed: int) -> None:
         answers = batch.solve([replace(case, point=point) for point in points])
         for name in (column, "max_rate_rps"):
             values = answers[name]
-            assert (np.isnan(values).all()) or (np.diff(values) >= -ROUNDING * values[1:]).all(), (slo, name)
+            assert (np.isnan(values).all()) or (np.diff(values) >= -NEAR_FULL * values[1:]).all(), (slo, name)
 
 
 # ---- Scaling
@@ -204,7 +212,7 @@ def test_an_answered_row_has_no_nan(seed: int) -> None:
             continue
         null = {column for slo, column in SLOS.items() if case.point.get(slo) is None}
         null |= set(MONEY) if got["status"] == code("no_price") else set()
-        null |= set(WAITING) if got["utilization"] >= 1 - FULL else set()
+        null |= set(WAITING) if got["utilization"] >= 1 - FULL_SHARE else set()
         found = {name for name in _engine.ANSWER_FIELDS if math.isnan(got[name])}
         assert found == null
         assert got["residual"] <= ROUNDING
@@ -278,6 +286,7 @@ def test_any_finite_input_has_a_status(case: Case) -> None:
     assert got["status"] < len(_engine.STATUSES)
     if got["status"] == code("ok"):
         needed = set(_engine.ANSWER_FIELDS) - set(SLOS.values())
+        needed -= set(WAITING) if got["utilization"] >= 1 - FULL_SHARE else set()
         assert not {name for name in needed if math.isnan(got[name])}
 
 

@@ -386,7 +386,7 @@ def test_a_command_tells_lengths_once(run: Run, command: str, tmp_path: Path) ->
 def test_the_solver_takes_a_trace_as_its_law() -> None:
     rows = [(float(at), 100.0 + 50 * (at % 7), 20.0 + 9 * (at % 7)) for at in range(700)]
     arrivals, prompts, outputs = zip(*rows, strict=True)
-    found = simulate(Question(**REPLICA), trace=(arrivals, prompts, outputs))
+    found = simulate(Question(**REPLICA, profile="default"), trace=(arrivals, prompts, outputs))
     pairs = dict.fromkeys(zip(prompts, outputs, strict=True), 1.0)
     row = load_catalog().replica(Deployment(**REPLICA))
     rate = (len(rows) - 1) / (arrivals[-1] - arrivals[0])

@@ -48,8 +48,9 @@ LARGE_TABLES = 5  # the first with hundreds of rows
 PER_KIND, TRAITS = 150, 54
 PER_LIMIT, PER_PERCENTILE, TWO_ROOTS = 200, 50, 100
 PEAK_DROP = 1e-6
-# Curves of prompts that outweigh answers can have humps between the engine's looks, and the tail of a percentile can be so flat that its
-# root has fewer digits. So many points may differ at all, and so many of them by more than slightly in a limit's rate.
+# Curves of prompts that outweigh answers can have humps between the engine's looks, and the tail of a percentile can be
+# so flat that its root has fewer digits. So many points may differ at all, and so many of them by more than slightly in
+# a limit's rate.
 RARELY, SLIGHTLY, FAR_OFF = 0.008, 1e-3, 3
 # Number decoding near the least window of arrivals, 1e-12, at which the slope of bursts begins with a jump.
 AT_THE_FLOOR = 1e-9

@@ -18,7 +18,7 @@ def at_least(values: Values, floor: float) -> Values:
 
 
 def excess(window: Values, cv: float) -> Values:
-    """I(y) - 1 of a window with y arrivals in the mean, gaps of this coefficient of variation; 0 for Poisson, at least -y."""
+    """I(y) - 1 of a window with y arrivals in the mean, gaps of this CV; 0 for Poisson, at least -y."""
     y = at_least(window, FEWEST)
     if cv >= 1:
         g = 0.7 * cv**-0.15 * y ** (0.1 + 0.7 / cv**2) + 6 * y / (cv**2 + 0.9)
