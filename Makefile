@@ -51,7 +51,7 @@ browser: ## the browser that the tests of the report's page drive, installed whe
 	  { echo "make browser: chromedriver is lacking; install Debian's packages $(BROWSER), or a Chromium with its chromedriver" >&2; exit 1; }
 
 test: setup browser ## tests of the Python package
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 bench: setup ## every benchmark, each with its rival in the same run (see benches/README.md)
 	$(BIN)/python -m pip install --quiet '.[bench]'
