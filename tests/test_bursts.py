@@ -1,4 +1,4 @@
-"""The study of bursts: what its header says of the trace's own arrivals is what the simulator says when it replays them."""
+"""The study of bursts: what its header says of the trace's own arrivals, the simulator says of their replay."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def test_the_excess_goes_from_none_to_that_of_a_long_window(cv: float) -> None:
     found = excess(window, cv)
     assert np.all(np.diff(np.abs(found)) >= 0)
     assert found[-1] == pytest.approx(cv**2 - 1, rel=1e-4)
-    assert np.all(found > -1)
+    # Without variation a long window has no excess over Poisson's variance but all of it less.
+    assert np.all(found >= -1)
 
 
 @pytest.mark.parametrize("shape", [3.0, 30.0, 1e3])

@@ -285,8 +285,11 @@ def test_many_clients_are_an_open_loop() -> None:
     think = 1e9
     clients = rate * (number(opened, "e2e_mean_s") + think)
     closed = loads.load(REPLICA, BLOCKS, SPREAD | {"concurrency": clients, "think_time_s": think})
-    for name in ("rate_rps", "ttft_mean_s", "tpot_mean_s", "in_flight"):
-        assert number(closed, name) == pytest.approx(number(opened, name), rel=1e-6)
+    assert number(closed, "rate_rps") == pytest.approx(rate, rel=1e-6)
+    # Without the wake of the prompts that meet (docs/model.md section 8), whatever their number.
+    for name in ("ttft_mean_s", "tpot_mean_s", "in_flight"):
+        assert number(closed, name) == pytest.approx(number(opened, name), rel=1e-2)
+        assert number(closed, name) <= number(opened, name) * (1 + 1e-6)
 
 
 # ---- Numbers by hand

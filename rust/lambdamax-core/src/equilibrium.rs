@@ -456,6 +456,7 @@ mod tests {
             osl_cv: Lanes::splat(0.5),
             prefix_tokens: Lanes::splat(128.0),
             prefix_hit_share: Lanes::splat(0.3),
+            arrival_cv: Lanes::splat(1.0),
         };
         let curve = Curve::new(&[&replica; LANES], Workload::new(lengths), Lanes::splat(2048.0));
         let at = lanes(30.0);
