@@ -195,6 +195,17 @@ def test_the_answer_names_the_winner_its_lead_what_binds_and_how_sure(data: Pack
     assert binds.startswith("What binds: ")
     assert "requests/s" in binds
     assert re.search(r"How sure: (sure|likely|open)\. .* the cheapest in \d+ % .* within a factor of", sure)
+    factor = first["max_rate_rps"] / first["max_rate_low_rps"]
+    stated = re.search(r"within a factor of (\S+) in 80 % of cases \(constants (\w+), (.*)\)", sure)
+    assert stated is not None
+    assert float(stated[1]) == pytest.approx(factor, rel=6e-3)
+    assert [stated[2], *stated[3].split()] == first["provenance"].split(":")
+
+
+def test_the_answer_says_for_how_many_requests_its_slos_hold(data: Packed) -> None:
+    _, binds, _ = answer(data, SELECTIONS[0])
+    _, of_most, _ = answer(data | {"fixed": data["fixed"] | {"slo_percentile": 99.0}}, SELECTIONS[0])
+    assert of_most == f"{binds} Its SLOs on TTFT and end-to-end latency hold for 99 % of requests."
 
 
 def test_where_nothing_can_serve_the_report_says_why(tmp_path: Path) -> None:
@@ -321,7 +332,10 @@ def test_sources_versions_and_assumptions_stand_in_the_report(both: tuple[Gather
     tables = {table.heading: table.rows for table in behind.tables}
     assert [row[0] for row in tables["Models"]] == ["llama-3.1-8b-instruct", "qwen3-32b"]
     assert all(row[4] and row[5] for row in tables["Accelerators"])
-    assert {row[1] for row in tables["Efficiency profiles"]} == {"uncalibrated default"}
+    status = {row[0]: row[1] for row in tables["Efficiency profiles"]}
+    named = {origin.split(":")[1] for origin in both[0].ranking["provenance"].drop_nulls() if ":" in origin}
+    assert len(named) > 1
+    assert {status[name] for name in named} == {"calibrated"}
     assert all(row[4] for row in tables["Prices of an accelerator hour"])
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-_FILES: Final = click.Path(path_type=Path, exists=True, dir_okay=False)
+_FILES: Final = click.Path(path_type=Path)
 _json: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import polars as pl
 
 from lambdamax import columns
+from lambdamax.bands import HIGH, LOW, PROVENANCE
 from lambdamax.catalog import DEFAULT_PROFILE, Catalog
 from lambdamax.elasticity import FACTS
 from lambdamax.exceptions import Fault, FrameError, UnknownName
@@ -27,8 +28,7 @@ _DIGITS: Final = 4
 _FEWER: Final = 3
 _FEWEST: Final = 2
 _MS: Final = 1000.0
-_LOW, _HIGH = "max_rate_low_rps", "max_rate_high_rps"
-_NEEDED: Final = ("osl_tokens", "slo_ttft_s", "slo_tpot_s", "slo_e2e_s")
+_NEEDED: Final = ("osl_tokens", "slo_ttft_s", "slo_tpot_s", "slo_e2e_s", "slo_percentile")
 _HEADINGS: Final = {
     "model": "model",
     "isl_tokens": "prompt (ISL)",
@@ -65,6 +65,7 @@ def pack(found: Gathered, catalog: Catalog, at: Mapping[str, str] | None = None)
         "start": _start(found.axes, at or {}),
         "absent": dict(found.absent),
         "cells": _cells(found, configs),
+        "origins": _origins(found),
         "refused": _refused(found),
         "groups": _groups(found),
         "pareto": _pareto(found, configs),
@@ -192,15 +193,27 @@ def _cells(found: Gathered, configs: _Configs) -> Packed:
         "regret_percent": (pl.col("expected_regret") * 100).round_sig_figs(_FEWEST),
         "rank": pl.col("rank"),
     }
-    if {_LOW, _HIGH} <= set(table.columns):
+    if {LOW, HIGH} <= set(table.columns):
         rate = pl.col("max_rate_rps")
         told |= {
-            "low": (pl.col(_LOW) / rate).round_sig_figs(_FEWER),
-            "high": (pl.col(_HIGH) / rate).round_sig_figs(_FEWER),
+            "low": (pl.col(LOW) / rate).round_sig_figs(_FEWER),
+            "high": (pl.col(HIGH) / rate).round_sig_figs(_FEWER),
         }
+    if origins := _origins(found):
+        codes = {origin: place for place, origin in enumerate(origins)}
+        told["origin"] = pl.col(PROVENANCE).cast(pl.String).replace_strict(codes, default=None, return_dtype=pl.Int64)
     frame = table.select("_cell", **told)
     lists = {name: _dense(frame["_cell"], frame[name], size) for name in told}
     return lists
+
+
+def _origins(found: Gathered) -> list[str]:
+    """Where the constants of ranked points are from, as their rows say; none in sweeps of before there were bands."""
+    if PROVENANCE not in found.ranking.columns:
+        return []
+    return (
+        found.ranking.drop_nulls("rank")[PROVENANCE].cast(pl.String).drop_nulls().unique(maintain_order=True).to_list()
+    )
 
 
 def _cell(found: Gathered) -> pl.Expr:

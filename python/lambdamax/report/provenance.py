@@ -11,10 +11,12 @@ import polars as pl
 
 from lambdamax import columns
 from lambdamax.assumptions import assumptions
+from lambdamax.bands import PROVENANCE
 from lambdamax.case import Case, Question
 from lambdamax.catalog import DEFAULT_PROFILE, Catalog
 from lambdamax.engine import __version__
 from lambdamax.exceptions import UnknownName
+from lambdamax.fitted import fitted_profiles
 from lambdamax.prices import MEDIAN, Price
 from lambdamax.profiles import Profile
 from lambdamax.ranking import is_neutral, said
@@ -140,8 +142,18 @@ def _profiles(found: Gathered, catalog: Catalog) -> Table:
             rows.append((name, "not in this catalogue", DASH, DASH, checksum, DASH, ""))
         else:
             rows.append(_profile_row(profile))
+    rows += [_profile_row(fitted_profiles()[name].profile()) for name in _fitted(found)]
     headings = ("profile", "status", "measured points", "factor", "checksum", "source", "note")
     return Table("Efficiency profiles", headings, tuple(rows))
+
+
+def _fitted(found: Gathered) -> list[str]:
+    """The fitted profiles that ranked points name as their provenance, `calibrated:<profile>:<rows>` or a fallback."""
+    if PROVENANCE not in found.ranking.columns:
+        return []
+    told = found.ranking.drop_nulls("rank")[PROVENANCE].cast(pl.String).drop_nulls().unique(maintain_order=True)
+    named = dict.fromkeys(part for each in told for part in each.split(":"))
+    return [name for name in named if name in fitted_profiles()]
 
 
 def _profile_row(profile: Profile) -> tuple[str, ...]:

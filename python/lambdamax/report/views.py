@@ -100,9 +100,14 @@ def answer(data: Packed, at: Sequence[int]) -> list[str]:
         f"{_lead(best, second)}.",
         f"What binds: {best['limit']}, then {best['next']}. One replica ({_gpus(best)}, "
         f"{number(best['gpus'] * best['usd'])} USD an hour) serves {number(best['rate_rps'])} requests/s at a mean "
-        f"TPOT of {number(best['tpot_ms'])} ms and a mean TTFT of {number(best['ttft_ms'])} ms.",
+        f"TPOT of {number(best['tpot_ms'])} ms and a mean TTFT of {number(best['ttft_ms'])} ms.{_percentile(data, at)}",
         _sure(data, best, ranked),
     ]
+
+
+def _percentile(data: Packed, at: Sequence[int]) -> str:
+    percent = value_of(data, at, "slo_percentile")
+    return f" Its SLOs on TTFT and end-to-end latency hold for {number(percent)} % of requests." if percent else ""
 
 
 def _gpus(row: Row) -> str:
@@ -119,7 +124,7 @@ def _lead(best: Row, second: Row | None) -> str:
 
 
 def _sure(data: Packed, best: Row, ranked: Sequence[Row]) -> str:
-    known, share = _known(data["configs"][best["config"]]), best["cheapest_percent"]
+    known, share = _known(data, best), best["cheapest_percent"]
     if share is None:
         return known
     word = "sure" if share >= _SURE else "likely" if share >= _LIKELY else "open"
@@ -130,7 +135,13 @@ def _sure(data: Packed, best: Row, ranked: Sequence[Row]) -> str:
     ).rstrip()
 
 
-def _known(made: Row) -> str:
+def _known(data: Packed, best: Row) -> str:
+    """How far off the largest rate may be: as the point states, else by its profile's factor."""
+    if best.get("low") is not None and best.get("origin") is not None:
+        kind, *rest = data["origins"][best["origin"]].split(":")
+        origin = f"constants {kind}" + (f", {' '.join(rest)}" if rest else "")
+        return f"Its rate is known to within a factor of {number(1 / best['low'])} in 80 % of cases ({origin})."
+    made = data["configs"][best["config"]]
     if made["factor"] is None:
         return ""
     factor = number(made["factor"])

@@ -61,10 +61,19 @@
     return `${more} ${second.option}${second.with === best.with ? "" : ` with ${second.with}`}`;
   }
 
-  function sure(best, ranked) {
+  function howKnown(best) {
+    if (best.low != null && best.origin != null) {
+      const [kind, ...rest] = data.origins[best.origin].split(":");
+      const origin = `constants ${kind}` + (rest.length ? `, ${rest.join(" ")}` : "");
+      return `Its rate is known to within a factor of ${number(1 / best.low)} in 80 % of cases (${origin}).`;
+    }
     const made = data.configs[best.config];
-    const known = made.factor === null ? "" :
+    return made.factor === null ? "" :
       `Its rate is known to within a factor of ${number(made.factor)} (profile ${made.profile}, ${made.status}).`;
+  }
+
+  function sure(best, ranked) {
+    const known = howKnown(best);
     const share = best.cheapest_percent;
     if (share === null) return known;
     const word = share >= words.sure ? "sure" : share >= words.likely ? "likely" : "open";
@@ -74,6 +83,11 @@
     return (`How sure: ${word}. With errors of rates and the spread of prices drawn ${number(data.draws)} times, it is ` +
       `the cheapest in ${share} % and costs ${number(best.regret_percent)} % more than the cheapest on average.${other} ` +
       known).trimEnd();
+  }
+
+  function percentile(place) {
+    const percent = valueOf(place, "slo_percentile");
+    return percent ? ` Its SLOs on TTFT and end-to-end latency hold for ${number(percent)} % of requests.` : "";
   }
 
   function answer(place) {
@@ -90,7 +104,7 @@
         `${lead(best, ranked[1])}.`,
       `What binds: ${best.limit}, then ${best.next}. One replica (${gpus}, ${number(best.gpus * best.usd)} USD an ` +
         `hour) serves ${number(best.rate_rps)} requests/s at a mean TPOT of ${number(best.tpot_ms)} ms and a mean ` +
-        `TTFT of ${number(best.ttft_ms)} ms.`,
+        `TTFT of ${number(best.ttft_ms)} ms.${percentile(place)}`,
       sure(best, ranked),
     ];
   }
