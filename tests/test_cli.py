@@ -233,6 +233,8 @@ def test_frontier_by_columns_and_rows(run: Run, spec: Path, tmp_path: Path) -> N
         ("sweep /nowhere/x.toml --out /tmp/x", "/nowhere/x.toml: allowed: a readable sweep file"),
         ("frontier /nowhere", "/nowhere: there is no such directory: give the directory of a sweep"),
         ("sweep sweeps/quickstart.toml --out pyproject.toml", "pyproject.toml: it is a file: give an empty directory"),
+        ("validate /nowhere.csv", "/nowhere.csv: file = "),
+        ("calibrate /nowhere.csv --out /nowhere.toml", "/nowhere.csv: file = "),
         ("catalog models lama", "unknown model 'lama'"),
         ("catalog accelerators h9", "unknown gpu 'h9'"),
         ("catalog prices h9", "unknown gpu 'h9'"),

@@ -139,7 +139,8 @@ def _known(data: Packed, best: Row) -> str:
     """How far off the largest rate may be: as the point states, else by its profile's factor."""
     if best.get("low") is not None and best.get("origin") is not None:
         kind, *rest = data["origins"][best["origin"]].split(":")
-        origin = f"constants {kind}" + (f", {' '.join(rest)}" if rest else "")
+        rows = [f"{each} rows" if each.isdecimal() else each for each in rest]
+        origin = ", ".join([f"constants {kind}", *rows])
         return f"Its rate is known to within a factor of {number(1 / best['low'])} in 80 % of cases ({origin})."
     made = data["configs"][best["config"]]
     if made["factor"] is None:

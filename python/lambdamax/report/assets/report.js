@@ -64,7 +64,8 @@
   function howKnown(best) {
     if (best.low != null && best.origin != null) {
       const [kind, ...rest] = data.origins[best.origin].split(":");
-      const origin = `constants ${kind}` + (rest.length ? `, ${rest.join(" ")}` : "");
+      const rows = rest.map((each) => (/^\d+$/.test(each) ? `${each} rows` : each));
+      const origin = [`constants ${kind}`, ...rows].join(", ");
       return `Its rate is known to within a factor of ${number(1 / best.low)} in 80 % of cases (${origin}).`;
     }
     const made = data.configs[best.config];
