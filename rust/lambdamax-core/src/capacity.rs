@@ -1,10 +1,9 @@
 //! The largest rate under each limit, which limit binds, and which is next (docs/model.md section 8).
 
 use crate::chart::Chart;
-use crate::equilibrium::{Curve, Operating, View};
+use crate::equilibrium::{Curve, Operating};
 use crate::real::{Dual, LaneMask, Lanes, Real};
 use crate::root::{self, Bracket, Function, Root, Sample};
-use crate::ttft::Watch;
 
 type D = Dual<Lanes>;
 
@@ -84,19 +83,6 @@ impl Excess for OverRate {
     }
 }
 
-/// An excess, and the rate that is carried along to its root.
-struct ExcessAndRate<'a, E>(&'a E);
-
-impl<E: Excess> Watch for ExcessAndRate<'_, E> {}
-
-impl<E: Excess> View for ExcessAndRate<'_, E> {
-    type Seen = Sample;
-    #[inline(always)]
-    fn see(&mut self, at: &Operating) -> Sample {
-        Sample { f: self.0.excess(at), carried: at.rate }
-    }
-}
-
 /// An excess along a curve.
 struct Along<'a, E> {
     curve: &'a Curve,
@@ -105,7 +91,8 @@ struct Along<'a, E> {
 
 impl<E: Excess> Function for Along<'_, E> {
     fn sample(&mut self, x: Lanes) -> Sample {
-        self.curve.see(x, &mut ExcessAndRate(self.excess))
+        let at = self.curve.at(x);
+        Sample { f: self.excess.excess(&at), carried: at.rate }
     }
 
     fn piece(&self, x: Lanes) -> Lanes {
@@ -248,7 +235,7 @@ fn solve_in_lanes<E: Excess>(chart: &Chart, top: Lanes, at_top: D, excess: &E) -
 
 /// Smallest root of an excess below B = `top`, where it must not be negative.
 pub fn smallest_root(chart: &Chart, top: Lanes, excess: &impl Excess) -> Root {
-    let at_top = chart.curve.see(top, &mut ExcessAndRate(excess)).f;
+    let at_top = excess.excess(&chart.curve.at(top));
     solve(chart, top, at_top, excess).1
 }
 

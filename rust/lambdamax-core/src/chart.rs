@@ -1,9 +1,8 @@
 //! Eight curves λ(B) charted: looked at in a few places, their peak found, so that every root is bracketed.
 
-use crate::equilibrium::{Curve, Operating, View};
+use crate::equilibrium::{Curve, Operating};
 use crate::real::{Dual, LaneMask, Lanes, Real};
 use crate::root::{self, Bracket, Function, Root, Sample};
-use crate::ttft::Watch;
 
 type D = Dual<Lanes>;
 
@@ -97,7 +96,7 @@ impl Chart {
 
     /// First pair of neighbouring probes between which λ stops rising.
     fn first_fall(&self) -> (Bracket, LaneMask) {
-        let fall = |at: &Operating| Dual::constant(-at.rise() / at.cycle.value);
+        let fall = |at: &Operating| Dual::constant(fall(at));
         let (first, last) = (&self.probes.0[0], &self.peak);
         let (low, high) = (first.decoding.value, last.decoding.value);
         let mut bracket = Bracket { low, high, f_low: fall(first), f_high: fall(last) };
@@ -129,12 +128,12 @@ impl Chart {
                 continue;
             }
             let (low, high) = (pair[0].decoding.value, pair[1].decoding.value);
-            let mut below = (low, -pair[0].rise() / pair[0].cycle.value);
+            let mut below = (low, fall(&pair[0]));
             for look in 1..=LOOKS_BETWEEN {
                 let at = low + (high - low) * Lanes::splat(look as f64 / (LOOKS_BETWEEN + 1) as f64);
-                let fall = self.curve.see(at, &mut FallAndRate).0;
-                bracket.close_on(below, (at, fall), doubtful, found);
-                below = (at, fall);
+                let here = (at, fall(&self.curve.at(at)));
+                bracket.close_on(below, here, doubtful, found);
+                below = here;
             }
         }
     }
@@ -159,41 +158,41 @@ impl Chart {
     }
 }
 
-/// Whether a cubic through two looks, both of which rise, falls between them.
+/// Whether a cubic through two looks, both of which rise, falls between them: ln λ over ln B, on which curves that only saturate are
+/// nearly straight; λ over B from B = 0. Two looks at one B, which a lane with few probes has beside one with many, have nothing between them.
 fn dips(low: &Operating, high: &Operating) -> LaneMask {
     let (zero, three) = (Lanes::ZERO, Lanes::splat(3.0));
-    let secant = (high.rate.value - low.rate.value) / (high.decoding.value - low.decoding.value);
-    let (a, b) = (low.rate.slope / secant, high.rate.slope / secant);
+    let idle = low.decoding.value.at_most(zero);
+    let steepness = |at: &Operating| Lanes::select(idle, at.rate.slope, at.rise() / at.cycle.value);
+    let ratio = |of: fn(&Operating) -> Lanes| of(high) / Lanes::select(idle, of(high), of(low));
+    let logs = ratio(|at| at.rate.value).ln() / ratio(|at| at.decoding.value).ln();
+    let straight = high.rate.value / high.decoding.value;
+    let secant = Lanes::select(idle, straight, logs);
+    let (a, b) = (steepness(low) / secant, steepness(high) / secant);
     let both = a + b;
     let inside = (a * a + a * b + b * b + Lanes::splat(9.0)).at_most(Lanes::splat(6.0) * both);
     let rises = both.at_most(three).or(inside).and(zero.less(secant));
-    zero.less(low.rise()).and(zero.less(high.rise())).and(!rises)
+    let apart = low.decoding.value.less(high.decoding.value);
+    apart.and(zero.less(low.rise())).and(zero.less(high.rise())).and(!rises)
 }
 
 /// Walks up the range on a geometric ladder and brackets the first fall.
 fn look_closer(curve: &Curve, doubtful: LaneMask, bracket: &mut Bracket, found: &mut LaneMask) {
     let log_ratio = Real::ln(PROBED_SHARES[1]) / CLOSE_LOOKS as f64;
     let first = curve.most_decoding * Lanes::splat(PROBED_SHARES[1]);
-    let mut below = (first, curve.see(first, &mut FallAndRate).0);
+    let mut below = (first, fall(&curve.at(first)));
     for look in (0..CLOSE_LOOKS).rev() {
         let at = curve.most_decoding * Lanes::splat(Real::exp(log_ratio * look as f64));
-        let fall = curve.see(at, &mut FallAndRate).0;
-        bracket.close_on(below, (at, fall), doubtful, found);
-        below = (at, fall);
+        let here = (at, fall(&curve.at(at)));
+        bracket.close_on(below, here, doubtful, found);
+        below = here;
     }
 }
 
-/// −dlnλ/dlnB, and λ.
-struct FallAndRate;
-
-impl Watch for FallAndRate {}
-
-impl View for FallAndRate {
-    type Seen = (Lanes, D);
-    #[inline(always)]
-    fn see(&mut self, at: &Operating) -> (Lanes, D) {
-        (-at.rise() / at.cycle.value, at.rate)
-    }
+/// −dlnλ/dlnB: negative while the rate rises.
+#[inline(always)]
+fn fall(at: &Operating) -> Lanes {
+    -at.rise() / at.cycle.value
 }
 
 /// −dlnλ/dlnB along a curve, whose slope is taken from the last two looks.
@@ -204,10 +203,11 @@ struct Fall<'a> {
 
 impl Function for Fall<'_> {
     fn sample(&mut self, x: Lanes) -> Sample {
-        let (value, carried) = self.curve.see(x, &mut FallAndRate);
+        let at = self.curve.at(x);
+        let value = fall(&at);
         let slope = (value - self.previous.1) / (x - self.previous.0);
         self.previous = (x, value);
-        Sample { f: Dual { value, slope }, carried }
+        Sample { f: Dual { value, slope }, carried: at.rate }
     }
 
     fn piece(&self, x: Lanes) -> Lanes {

@@ -95,42 +95,18 @@ pub struct Passage {
     pub crowd: Lanes,
 }
 
-/// What a question wants to know of an operating point; it also sees each class of prompts on the way.
-pub trait View: Watch {
-    /// The answer.
-    type Seen;
-    /// Reads it off.
-    fn see(&mut self, at: &Operating) -> Self::Seen;
-}
+/// Of the classes of prompts on the way, nothing.
+struct Unseen;
 
-/// Everything.
-struct Whole;
+impl Watch for Unseen {}
 
-impl Watch for Whole {}
-
-impl View for Whole {
-    type Seen = Operating;
-    #[inline(always)]
-    fn see(&mut self, at: &Operating) -> Operating {
-        *at
-    }
-}
-
-/// Everything, and the classes of prompts.
+/// All of them.
 struct Detail(Prompts);
 
 impl Watch for Detail {
     #[inline(always)]
     fn prompt(&mut self, weight: Lanes, chunks: Lanes, added: Lanes) {
         self.0.0.push(PromptSeen { weight, chunks, added });
-    }
-}
-
-impl View for Detail {
-    type Seen = Operating;
-    #[inline(always)]
-    fn see(&mut self, at: &Operating) -> Operating {
-        *at
     }
 }
 
@@ -233,38 +209,32 @@ impl Curve {
         self.attention.prompts.iter().fold(Lanes::splat(0.0), add)
     }
 
-    /// What `view` makes of the curve at B, with the widest vectors the machine has; the bits are the same with any.
-    ///
-    /// The view is compiled into the formula, so that what it does not look at is not computed.
-    #[inline(always)]
-    pub fn see<V: View>(&self, decoding: Lanes, view: &mut V) -> V::Seen {
-        #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            // SAFETY: both features were detected on the line above.
-            return unsafe { self.see_with_fma(decoding, view) };
-        }
-        let at = self.formula(decoding, view);
-        view.see(&at)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn see_with_fma<V: View>(&self, decoding: Lanes, view: &mut V) -> V::Seen {
-        let at = self.formula(decoding, view);
-        view.see(&at)
-    }
-
     /// The curve at B, and the classes of prompts there.
     pub fn detail(&self, decoding: Lanes) -> (Operating, Prompts) {
         let mut seen = Detail(Prompts(Vec::with_capacity(self.attention.prompts.len())));
-        let at = self.see(decoding, &mut seen);
+        let at = self.watched(decoding, &mut seen);
         (at, seen.0)
     }
 
     /// The curve at B.
-    #[inline(always)]
     pub fn at(&self, decoding: Lanes) -> Operating {
-        self.see(decoding, &mut Whole)
+        self.watched(decoding, &mut Unseen)
+    }
+
+    /// The curve at B, with the widest vectors the machine has; the bits are the same with any.
+    fn watched(&self, decoding: Lanes, watch: &mut impl Watch) -> Operating {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { self.watched_with_fma(decoding, watch) };
+        }
+        self.formula(decoding, watch)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn watched_with_fma(&self, decoding: Lanes, watch: &mut impl Watch) -> Operating {
+        self.formula(decoding, watch)
     }
 
     #[inline(always)]
@@ -460,7 +430,7 @@ mod tests {
         };
         let curve = Curve::new(&[&replica; LANES], Workload::new(lengths), Lanes::splat(2048.0));
         let at = lanes(30.0);
-        let (wide, narrow) = (curve.at(at), curve.formula(at, &mut Whole));
+        let (wide, narrow) = (curve.at(at), curve.formula(at, &mut Unseen));
         for (a, b) in [(wide.ttft, narrow.ttft), (wide.kv, narrow.kv), (wide.rate, narrow.rate)] {
             assert_eq!(a.value.0.map(f64::to_bits), b.value.0.map(f64::to_bits));
             assert_eq!(a.slope.0.map(f64::to_bits), b.slope.0.map(f64::to_bits));

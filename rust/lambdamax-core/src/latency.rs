@@ -106,13 +106,11 @@ impl Latencies<'_> {
         let calm = Gamma::new(gate.mean, gate.variance);
         let length = self.wait.length;
         let waited = Gamma::new(gate.mean + length, gate.variance + length * length);
-        let mut components = Vec::with_capacity(2 * self.prompts.0.len());
-        for prompt in &self.prompts.0 {
-            let shift = self.alone(prompt);
-            components.push(Component { weight: prompt.weight * (one - self.wait.chance), shift, gamma: calm });
-            components.push(Component { weight: prompt.weight * self.wait.chance, shift, gamma: waited });
-        }
-        Mixture { components }
+        let laws = [(one - self.wait.chance, calm), (self.wait.chance, waited)];
+        let of_all = |&(share, gamma): &(Lanes, Gamma)| {
+            self.prompts.0.iter().map(move |one| Component { weight: one.weight * share, shift: self.alone(one), gamma })
+        };
+        Mixture { components: laws.iter().flat_map(of_all).collect() }
     }
 
     /// The random part of TTFT.

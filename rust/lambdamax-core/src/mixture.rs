@@ -1,6 +1,6 @@
 //! Mixtures of shifted gamma laws by the Wilson–Hilferty transform: tails and quantiles of latencies (docs/model.md section 7).
 
-use crate::normal::{ln_tail, upper_quantile};
+use crate::normal::{near_quantile, upper_quantile, upper_tail};
 use crate::real::{Dual, LaneMask, Lanes, Real};
 use crate::root::{self, Bracket, Function, Root, Sample};
 
@@ -17,10 +17,20 @@ const LEAST_WEIGHT: f64 = 1e-18;
 /// Share of a bracket by which its coordinate begins above zero, so that steps are short beside the bracket, not beside t.
 const BEGINS: f64 = 1e-3;
 
+/// Least (x/mean)^⅓ from which a quantile is sought; where laws begin, tails can be endlessly steep.
+const LEAST_ROOT: f64 = 0.05;
+/// A few roundings beyond where a law begins.
+const JUST_AFTER: f64 = 1.0 + 8.0 * f64::EPSILON;
+/// Relative change of a tail by which its quantile is the end of a piece on which it is flat, and not any of its points: half of the requests
+/// are below the eighth of sixteen classes.
+const HAIR: f64 = 1e-12;
+
 /// A gamma law: ((x/mean)^⅓ − center)·steepness is nearly standard normal.
 #[derive(Clone, Copy, Debug)]
 pub struct Gamma {
     mean: Lanes,
+    /// 1/mean.
+    rate: Lanes,
     center: Lanes,
     steepness: Lanes,
 }
@@ -32,14 +42,38 @@ impl Gamma {
         let one = Lanes::splat(1.0);
         let mean = mean.max(Lanes::splat(LEAST_MEAN_S));
         let shape = mean * mean / variance.max(mean * mean / Lanes::splat(MOST_SHAPE));
-        Self { mean, center: one - one / (Lanes::splat(9.0) * shape), steepness: Lanes::splat(3.0) * shape.sqrt() }
+        let center = one - one / (Lanes::splat(9.0) * shape);
+        Self { mean, rate: one / mean, center, steepness: Lanes::splat(3.0) * shape.sqrt() }
+    }
+
+    /// P(X > x) and the density at x [1/s]; all of the law lies above zero.
+    #[inline(always)]
+    fn survival(&self, x: Lanes) -> (Lanes, Lanes) {
+        let (zero, third) = (Lanes::ZERO, Lanes::splat(1.0 / 3.0));
+        let begun = zero.less(x);
+        let scaled = x * self.rate;
+        let inverse_root = scaled.inverse_cube_root();
+        let root_slope = inverse_root * inverse_root;
+        let (tail, density) = upper_tail((scaled * root_slope - self.center) * self.steepness);
+        let density = density * (self.steepness * self.rate * third) * root_slope;
+        (Lanes::select(begun, tail, Lanes::splat(1.0)), Lanes::select(begun, density, zero))
+    }
+
+    /// (x/mean)^⅓ at a standard normal quantile; where it is negative, the law begins with a jump that holds the quantile.
+    #[inline(always)]
+    fn root(&self, z: Lanes) -> Lanes {
+        self.center + z / self.steepness
+    }
+
+    #[inline(always)]
+    fn at_root(&self, root: Lanes) -> Lanes {
+        self.mean * root * root * root
     }
 
     /// The value with a standard normal quantile.
     #[inline(always)]
     fn quantile(&self, z: Lanes) -> Lanes {
-        let root = (self.center + z / self.steepness).max(Lanes::splat(0.0));
-        self.mean * root * root * root
+        self.at_root(self.root(z).max(Lanes::ZERO))
     }
 }
 
@@ -54,10 +88,22 @@ pub struct Component {
     pub gamma: Gamma,
 }
 
+impl Component {
+    #[inline(always)]
+    fn select(mask: LaneMask, a: &Self, b: &Self) -> Self {
+        let pick = |of: fn(&Self) -> Lanes| Lanes::select(mask, of(a), of(b));
+        let (mean, rate) = (pick(|c| c.gamma.mean), pick(|c| c.gamma.rate));
+        let gamma = Gamma { mean, rate, center: pick(|c| c.gamma.center), steepness: pick(|c| c.gamma.steepness) };
+        Self { weight: pick(|c| c.weight), shift: pick(|c| c.shift), gamma }
+    }
+}
+
 /// A percentile, in eight lanes.
 #[derive(Clone, Copy, Debug)]
 pub struct Level {
-    /// ln(1 − p/100).
+    /// 1 − p/100, less a hair.
+    pub tail: Lanes,
+    /// Its logarithm.
     pub ln_tail: Lanes,
     /// The standard normal quantile.
     pub z: Lanes,
@@ -65,23 +111,16 @@ pub struct Level {
 
 impl Level {
     /// Of no percentile, where none is asked for.
-    pub const NONE: Self = Self { ln_tail: Lanes::ZERO, z: Lanes::ZERO };
+    pub const NONE: Self = Self { tail: Lanes::ZERO, ln_tail: Lanes::ZERO, z: Lanes::ZERO };
 
     /// Of percentiles above 0 and below 100.
     pub fn of(percentile: Lanes) -> Self {
-        let tail = |lane: usize| 1.0 - percentile.0[lane] / 100.0;
-        let mut known = (f64::NAN, f64::NAN);
-        let z = Lanes::from_fn(|lane| {
-            if known.0 != tail(lane) {
-                known = (tail(lane), upper_quantile(tail(lane)));
-            }
-            known.1
-        });
-        Self { ln_tail: Lanes::from_fn(|lane| Real::ln(tail(lane))), z }
+        let tail = (Lanes::splat(1.0) - percentile / Lanes::splat(100.0)) * Lanes::splat(1.0 - HAIR);
+        Self { tail, ln_tail: tail.ln(), z: upper_quantile(tail) }
     }
 }
 
-/// A mixture; components without weight do not count.
+/// A mixture; components without weight do not count. Where laws are narrow and in rising order a percentile is quickly found.
 #[derive(Clone, Debug, Default)]
 pub struct Mixture {
     /// Its laws.
@@ -89,19 +128,16 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// ln P(X > t); `constant` makes a constant of the kind of number that t is.
+    /// ln P(X > t), and its slope [1/s].
     #[inline(always)]
-    pub fn ln_survival<R: Real>(&self, t: R, constant: impl Fn(Lanes) -> R) -> R {
-        let zero = R::splat(0.0);
-        let mut survival = zero;
+    pub fn ln_survival(&self, t: Lanes) -> D {
+        let (mut survival, mut density) = (Lanes::ZERO, Lanes::ZERO);
         for one in &self.components {
-            let x = (t - constant(one.shift)).max(zero) / constant(one.gamma.mean);
-            let root = (x.ln() * R::splat(1.0 / 3.0)).exp();
-            let z = (root - constant(one.gamma.center)) * constant(one.gamma.steepness);
-            let tail = R::select(zero.less(x), ln_tail(z).exp(), R::splat(1.0));
-            survival = survival + constant(one.weight) * tail;
+            let (above, here) = one.gamma.survival(t - one.shift);
+            survival = survival + one.weight * above;
+            density = density + one.weight * here;
         }
-        survival.ln()
+        D { value: survival.ln(), slope: -density / survival }
     }
 
     /// The value that is exceeded with this probability; where a part of the law sits on one point, from the left.
@@ -125,19 +161,47 @@ impl Mixture {
         let (low, high) = self.between(level);
         let wide = Lanes::splat(ROOM) * high;
         let (low, high) = ((low - wide).max(Lanes::ZERO), high + wide);
+        let Guess { law, root, whole } = self.guess(level);
+        let inside = low.less(high).and(finite(high)).and(finite(whole));
+        let jump = self.jumps(level, &law, inside.and(root.less(Lanes::splat(LEAST_ROOT))));
         let begin = low - (high - low) * Lanes::splat(BEGINS);
+        let guess = law.shift + law.gamma.at_root(root.max(Lanes::splat(LEAST_ROOT)));
+        let guess = guess.max(low).min(high) - begin;
+        let unknown = D::constant(Lanes::splat(f64::NAN));
+        let bracket = Bracket { low: low - begin, high: high - begin, f_low: unknown, f_high: unknown };
         let mut excess = Exceeded { mixture: self, level: *level, begin };
-        let (low, high) = (low - begin, high - begin);
-        let (f_low, f_high) = (excess.sample(low).f, excess.sample(high).f);
-        let zero = Lanes::splat(0.0);
-        let inside = f_low.value.less(zero).and(zero.at_most(f_high.value));
-        let bracket = Bracket { low, high, f_low, f_high };
-        let middle = begin + (low + high) * Lanes::splat(0.5);
-        if !Lanes::any(inside) {
-            return middle;
+        let Root { at, .. } = root::solve(bracket, guess, inside.and(!jump), &mut excess);
+        let found = Lanes::select(inside, begin + at, (low + high) * Lanes::splat(0.5));
+        Lanes::select(jump, law.shift, found)
+    }
+
+    /// Where the quantile would be if each law ended before the next began.
+    #[inline(always)]
+    fn guess(&self, level: &Level) -> Guess {
+        let (zero, one) = (Lanes::ZERO, Lanes::splat(1.0));
+        let below = one - level.tail;
+        let (mut passed, mut found) = (zero, LaneMask::NONE);
+        let (mut share, mut law) = (Lanes::splat(0.5), self.components[0]);
+        for next in &self.components {
+            let reached = passed + next.weight;
+            let here = below.less(reached).and(!found);
+            share = Lanes::select(here, (reached - below) / next.weight, share);
+            law = Component::select(here, next, &law);
+            found = found.or(here);
+            passed = reached;
         }
-        let Root { at, .. } = root::solve(bracket, bracket.guess(), inside, &mut excess);
-        Lanes::select(inside, begin + at, middle)
+        Guess { root: law.gamma.root(near_quantile(share)), law, whole: passed }
+    }
+
+    /// Lanes of those asked for in which the quantile is where the law begins, with a jump.
+    #[inline(always)]
+    fn jumps(&self, level: &Level, law: &Component, asked: LaneMask) -> LaneMask {
+        if !Lanes::any(asked) {
+            return asked;
+        }
+        let (before, after) = (law.shift, law.shift * Lanes::splat(JUST_AFTER));
+        let kept = |t: Lanes| self.ln_survival(t).value;
+        asked.and(level.ln_tail.less(kept(before))).and(kept(after).at_most(level.ln_tail))
     }
 
     /// The least and the largest quantile of the components: the mixture's lies between them.
@@ -155,6 +219,16 @@ impl Mixture {
     }
 }
 
+/// A first guess at a quantile.
+struct Guess {
+    /// The law in which it is.
+    law: Component,
+    /// Its place there.
+    root: Lanes,
+    /// The sum of all weights.
+    whole: Lanes,
+}
+
 /// ln q − ln P(X > t), which rises through zero at the quantile.
 struct Exceeded<'a> {
     mixture: &'a Mixture,
@@ -166,9 +240,8 @@ struct Exceeded<'a> {
 impl Function for Exceeded<'_> {
     #[inline(always)]
     fn sample(&mut self, x: Lanes) -> Sample {
-        let t = D::variable(self.begin + x);
-        let survival = self.mixture.ln_survival(t, D::constant);
-        Sample { f: D::constant(self.level.ln_tail) - survival, carried: t }
+        let t = self.begin + x;
+        Sample { f: D::constant(self.level.ln_tail) - self.mixture.ln_survival(t), carried: D::variable(t) }
     }
 
     /// Laws that have begun: each may begin with a jump.
@@ -214,7 +287,7 @@ mod tests {
         for percentile in [50.0, 72.0, 90.0, 99.0, 99.9] {
             let level = Level::of(Lanes::splat(percentile));
             let t = mixture.quantile(&level);
-            let left = mixture.ln_survival(t, |x| x).exp().0[0];
+            let left = mixture.ln_survival(t).value.exp().0[0];
             assert!((left / (1.0 - percentile / 100.0) - 1.0).abs() < 1e-9);
         }
     }

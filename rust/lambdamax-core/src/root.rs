@@ -1,17 +1,18 @@
 //! Safeguarded Newton on eight brackets at once: status, evaluations, no allocation.
 //!
 //! Each lane keeps a bracket with f(low) < 0 ≤ f(high). A Newton step, sharpened by the cubic through the bracket's ends,
-//! is taken if it stays inside; anything else, or a lane that has not settled after a dozen steps, is halved. A lane stops
+//! is taken if it stays inside; anything else is halved, and so is a lane that has not settled after a dozen steps and whose steps do not
+//! grow short at least as fast as halvings would. A lane stops
 //! when its step is so short that the next error is its square and no jump of f lies in between, or when its bracket has
 //! closed on a jump; then it keeps the left side. A stopped lane never moves again, so its bits do not depend on its
 //! neighbours.
 
 use crate::real::{Dual, LaneMask, Lanes, Real};
 
-/// Steps before a lane is only halved.
+/// Steps before a lane's steps are held against halvings.
 const NEWTON_STEPS: usize = 12;
-/// Enough to halve any bracket down to one float.
-const MAX_EVALUATIONS: usize = 90;
+/// Enough to halve any bracket down to one float, even where every other step is Newton's and gains nothing.
+const MAX_EVALUATIONS: usize = 120;
 /// Relative step after which the next error is below 1e-12.
 const SETTLED_STEP: f64 = 2e-7;
 /// Share of the Newton step within which the cubic must agree with it to be believed.
@@ -124,6 +125,7 @@ pub fn solve(mut bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl 
     let half = Lanes::splat(0.5);
     let mut x = guess;
     let mut open = active;
+    let mut steps = (bracket.high - bracket.low, bracket.high - bracket.low);
     let mut root = Root { at: guess, carried: zero, evaluations: zero, converged: !active };
     for step in 0..MAX_EVALUATIONS {
         if !Lanes::any(open) {
@@ -145,7 +147,10 @@ pub fn solve(mut bracket: Bracket, guess: Lanes, active: LaneMask, f: &mut impl 
         root.converged = root.converged.or(done);
         open = open.and(!done);
         let halved = (bracket.low + bracket.high) * half;
-        let next = if step < NEWTON_STEPS { Lanes::select(inside, next, halved) } else { halved };
+        let short = (next - x).abs().at_most(half * steps.0);
+        let taken = if step < NEWTON_STEPS { inside } else { inside.and(short) };
+        let next = Lanes::select(taken, next, halved);
+        steps = (steps.1, (next - x).abs());
         x = Lanes::select(open, next, x);
     }
     root

@@ -37,20 +37,21 @@ pub struct Standard {
     pub top: Lanes,
 }
 
-/// Along a curve; the slope is taken from the last two looks.
+/// Along a curve. The slope of a mean is nearly known, so a first step is taken by it; later ones by the last two looks.
 struct Along<'a> {
     standard: &'a Standard,
     chart: &'a Chart,
     level: &'a Level,
     /// Whether some lane asks for a percentile.
     spread: bool,
+    /// The last look; nowhere before the first.
     previous: (Lanes, Lanes),
     slope: Lanes,
 }
 
 impl Along<'_> {
     /// How far the latency is over its SLO, negative below it, and λ; with the widest vectors the machine has.
-    fn look(&self, decoding: Lanes) -> (Lanes, D) {
+    fn look(&self, decoding: Lanes) -> (D, D) {
         let curve = &self.chart.curve;
         let (at, prompts) = if self.spread { curve.detail(decoding) } else { (curve.at(decoding), Prompts::default()) };
         #[cfg(target_arch = "x86_64")]
@@ -63,50 +64,93 @@ impl Along<'_> {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn over_with_fma(&self, at: &Operating, prompts: &Prompts) -> Lanes {
+    fn over_with_fma(&self, at: &Operating, prompts: &Prompts) -> D {
         self.over(at, prompts)
     }
 
     #[inline(always)]
-    fn over(&self, at: &Operating, prompts: &Prompts) -> Lanes {
-        let one = Lanes::splat(1.0);
+    fn over(&self, at: &Operating, prompts: &Prompts) -> D {
         let Standard { limit, bound, percentile, ceiling, .. } = self.standard;
         let curve = &self.chart.curve;
         let spread = Spread::new(at);
         let wait = SeatWait::new(at, &spread, ceiling, &curve.workload);
-        let mean = wait.mean() + if *limit == Limit::TtftSlo { at.ttft.value } else { at.e2e.value };
-        let mut over = one - *bound / mean;
-        if self.spread {
-            let found = Latencies {
-                at,
-                prompts,
-                workload: &curve.workload,
-                host: curve.host(),
-                spread: &spread,
-                wait: &wait,
-                everybody: Lanes::ZERO,
-                others: curve.others(),
-            };
-            let high = if *limit == Limit::TtftSlo {
-                found.ttft().ln_survival(*bound, |x| x) - self.level.ln_tail
-            } else {
-                one - *bound / found.e2e(self.level)
-            };
-            over = Lanes::select(Lanes::splat(MEAN).less(*percentile), high, over);
+        let mean = self.mean_over(at, &wait);
+        if !self.spread {
+            return mean;
         }
-        Lanes::select(wait.endless, one, over)
+        let found = Latencies {
+            at,
+            prompts,
+            workload: &curve.workload,
+            host: curve.host(),
+            spread: &spread,
+            wait: &wait,
+            everybody: Lanes::ZERO,
+            others: curve.others(),
+        };
+        let high = if *limit == Limit::TtftSlo {
+            found.ttft().ln_survival(*bound).value - self.level.ln_tail
+        } else {
+            Lanes::splat(1.0) - *bound / found.e2e(self.level)
+        };
+        let high = Lanes::select(wait.endless, Lanes::splat(1.0), high);
+        D::select(Lanes::splat(MEAN).less(*percentile), D { value: high, slope: Lanes::splat(f64::NAN) }, mean)
+    }
+
+    /// The same of the mean.
+    #[inline(always)]
+    fn mean_over(&self, at: &Operating, wait: &SeatWait) -> D {
+        let one = D::splat(1.0);
+        let admitted = if self.standard.limit == Limit::TtftSlo { at.ttft } else { at.e2e };
+        let mean = admitted + D { value: wait.mean(), slope: wait.slope };
+        D::select(wait.endless, one, one - D::constant(self.standard.bound) / mean)
+    }
+
+    /// Brackets the root of a mean among the probes of the chart.
+    fn start(&self) -> Start {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { self.start_with_fma() };
+        }
+        self.start_in_lanes()
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn start_with_fma(&self) -> Start {
+        self.start_in_lanes()
+    }
+
+    #[inline(always)]
+    fn start_in_lanes(&self) -> Start {
+        let Standard { ceiling, top, .. } = self.standard;
+        Start::new(self.chart, *top, D::splat(1.0), |at| {
+            let wait = SeatWait::new(at, &Spread::new(at), ceiling, &self.chart.curve.workload);
+            self.mean_over(at, &wait)
+        })
+    }
+
+    /// The same of a percentile, on a finer ladder.
+    fn start_finely(&self) -> Start {
+        let top = self.standard.top;
+        let at = |decoding: Lanes| (decoding, D::constant(self.look(decoding).0.value));
+        let rung = |halvings: i32| at(top * Lanes::splat(f64::powi(0.5, halvings)));
+        let ladder = std::iter::once(at(Lanes::ZERO)).chain((1..=HALVINGS).rev().map(rung)).chain([at(top)]);
+        Start::among(ladder, top, D::splat(1.0))
     }
 }
 
 impl Function for Along<'_> {
     fn sample(&mut self, x: Lanes) -> Sample {
-        let (value, carried) = self.look(x);
-        let new = (value - self.previous.1) / (x - self.previous.0);
+        let (over, carried) = self.look(x);
+        let secant = (over.value - self.previous.1) / (x - self.previous.0);
         // Across a jump a secant is steep, and its step so short that it would pass for settled.
         let alike = self.piece(x).same(self.piece(self.previous.0));
-        let slope = Lanes::select(alike, new, self.slope);
-        (self.previous, self.slope) = ((x, value), slope);
-        Sample { f: Dual { value, slope }, carried }
+        let near = Lanes::select(over.slope.is_nan(), self.slope, over.slope);
+        let slope = Lanes::select(alike, secant, near);
+        (self.previous, self.slope) = ((x, over.value), slope);
+        Sample { f: Dual { value: over.value, slope }, carried }
     }
 
     fn piece(&self, x: Lanes) -> Lanes {
@@ -120,31 +164,24 @@ impl Function for Along<'_> {
 
 /// The rate at which the latency reaches its SLO: zero where even an idle replica exceeds it. A full replica exceeds any.
 pub fn largest_rate(chart: &Chart, standard: &Standard) -> LimitRate {
-    let (zero, one) = (Lanes::ZERO, Lanes::splat(1.0));
+    let (zero, nowhere) = (Lanes::ZERO, Lanes::splat(f64::NAN));
     let mean = standard.percentile.at_most(Lanes::splat(MEAN));
-    let (spread, previous) = (!mean.all(), (zero, zero));
+    let spread = !mean.all();
     let asked = Lanes::select(mean, Lanes::splat(SOME_PERCENTILE), standard.percentile);
     let level = if spread { Level::of(asked) } else { Level::NONE };
-    let mut along = Along { standard, chart, level: &level, spread, previous, slope: zero };
-    let at = |decoding: Lanes| (decoding, D::constant(along.look(decoding).0));
-    // Where some lane asks for a percentile, the others still look where they would look alone.
-    let probed = chart.probes.0.iter().map(|probe| at(probe.decoding.value));
-    let mut start = Start::among(probed, standard.top, D::constant(one));
+    let mut along = Along { standard, chart, level: &level, spread, previous: (nowhere, nowhere), slope: nowhere };
+    let mut start = along.start();
     if spread {
-        let share = |halvings: i32| Lanes::splat(f64::powi(0.5, halvings));
-        let ladder = (1..=HALVINGS).rev().map(|halvings| at(standard.top * share(halvings)));
-        let finely = Start::among(
-            std::iter::once(at(zero)).chain(ladder).chain([at(standard.top)]),
-            standard.top,
-            D::constant(one),
-        );
-        start = start.unless(!mean, &finely);
+        start = start.unless(!mean, &along.start_finely());
     }
     let Start { mut bracket, inside, beyond } = start;
-    let secant = (bracket.f_high.value - bracket.f_low.value) / (bracket.high - bracket.low);
-    bracket.f_low.slope = secant;
-    bracket.f_high.slope = secant;
-    (along.previous, along.slope) = ((bracket.low, bracket.f_low.value), secant);
+    if spread {
+        let secant = (bracket.f_high.value - bracket.f_low.value) / (bracket.high - bracket.low);
+        bracket.f_low.slope = Lanes::select(mean, bracket.f_low.slope, secant);
+        bracket.f_high.slope = Lanes::select(mean, bracket.f_high.slope, secant);
+        along.previous = (Lanes::select(mean, nowhere, bracket.low), bracket.f_low.value);
+        along.slope = secant;
+    }
     let root = root::solve(bracket, bracket.guess(), inside, &mut along);
     LimitRate {
         rate: Lanes::select(beyond, zero, root.carried),

@@ -1,9 +1,11 @@
 //! How many are in flight, how often none of the seats is free, and how long one waits then (docs/model.md section 7).
 
 use crate::equilibrium::Operating;
-use crate::normal::ln_tail;
-use crate::real::{LaneMask, Lanes, Real};
+use crate::normal::upper_tail;
+use crate::real::{Dual, LaneMask, Lanes, Real};
 use crate::workload::Workload;
+
+type D = Dual<Lanes>;
 
 /// Share of the sustainable rate within which a wait has no meaning: it is as long as one likes to look.
 const NEAR_FULL: f64 = 1e-7;
@@ -33,6 +35,8 @@ pub struct SeatWait {
     pub length: Lanes,
     /// Lanes where the replica is full, so that it has no end.
     pub endless: LaneMask,
+    /// Slope of its mean over all requests [s], within a tenth: as if the spread of the population grew like the population.
+    pub slope: Lanes,
 }
 
 /// Spread of the populations at an operating point.
@@ -65,27 +69,30 @@ impl SeatWait {
     /// At an operating point below its ceiling.
     #[inline(always)]
     pub fn new(at: &Operating, spread: &Spread, ceiling: &Ceiling, workload: &Workload) -> Self {
-        let (zero, one) = (Lanes::ZERO, Lanes::splat(1.0));
-        let running = at.running.value;
-        let load = at.rate.value / ceiling.rate;
-        let endless = (one - load).at_most(Lanes::splat(NEAR_FULL));
-        let idle = Lanes::select(endless, one, one - load);
-        let free = (ceiling.running - running).max(zero);
+        let (zero, one) = (D::ZERO, D::splat(1.0));
+        let Operating { running, rate, .. } = *at;
+        let load = rate.scale(Lanes::splat(1.0) / ceiling.rate);
+        let endless = (one - load).value.at_most(Lanes::splat(NEAR_FULL));
+        let idle = D::select(endless, one, one - load);
+        let free = (D::constant(ceiling.running) - running).max(zero);
         let jobs = Jobs::new(workload);
-        let mut rarity = rarity(free, load, spread.running, at);
-        let kept = Lanes::select(ceiling.by_pool, running * jobs.kept_variation, zero);
+        let growing = running.slope / running.value.max(Lanes::splat(f64::MIN_POSITIVE));
+        let alone = D { value: spread.running, slope: spread.running * growing };
+        let kept = D::select(ceiling.by_pool, running.scale(jobs.kept_variation), zero);
+        let alike = rarity(free, load, alone, at);
         let square = free * free;
-        let tiny = Lanes::splat(f64::MIN_POSITIVE);
-        rarity = square * rarity / (square + Lanes::splat(2.0) * rarity * kept + tiny);
-        let variance = spread.running + kept;
-        let full = (-rarity).exp() / (Lanes::splat(std::f64::consts::TAU) * variance).sqrt();
+        let rarity = square * alike / (square + D::splat(2.0) * alike * kept).offset(Lanes::splat(f64::MIN_POSITIVE));
+        let variance = alone + kept;
+        let full = (-rarity).exp() / variance.scale(Lanes::splat(std::f64::consts::TAU)).sqrt();
         let beyond = full / idle;
-        let below = one - ln_tail((free - Lanes::splat(0.5)).max(zero) / variance.sqrt()).exp();
+        let deviations = free.offset(Lanes::splat(-0.5)).max(zero) / variance.sqrt();
+        let (above, density) = upper_tail(deviations.value);
+        let below = one - D { value: above, slope: -density * deviations.slope };
         let chance = (beyond / (below + beyond)).min(one - (-running).exp());
         let variation = Lanes::select(ceiling.by_pool, jobs.time_variation, workload.output_cv * workload.output_cv);
         let dispersion = workload.arrival_cv * workload.arrival_cv + variation;
-        let length = Lanes::splat(0.5) * dispersion / (ceiling.rate * idle);
-        Self { chance, length, endless }
+        let length = D::constant(Lanes::splat(0.5) * dispersion) / idle.scale(ceiling.rate);
+        Self { chance: chance.value, length: length.value, endless, slope: (chance * length).slope }
     }
 
     /// The same, without any wait in some lanes.
@@ -97,6 +104,7 @@ impl SeatWait {
             chance: Lanes::select(nobody, zero, self.chance),
             length: Lanes::select(nobody, zero, self.length),
             endless: self.endless.and(!nobody),
+            slope: Lanes::select(nobody, zero, self.slope),
         }
     }
 
@@ -110,11 +118,11 @@ impl SeatWait {
 /// −ln of the probability of a full replica over that of the mean population: the integral of ln(λ/λ(n)) by the parabola that has
 /// its slope at the mean and its value at the ceiling.
 #[inline(always)]
-fn rarity(free: Lanes, load: Lanes, variance: Lanes, at: &Operating) -> Lanes {
+fn rarity(free: D, load: D, variance: D, at: &Operating) -> D {
     let peak = (Lanes::splat(1.0) + at.passage.crowd).max(Lanes::splat(LEAST_PEAK));
-    let from_ceiling = free * -load.ln() * Lanes::splat(1.0 / 3.0) / peak;
-    let from_mean = free * free / (Lanes::splat(6.0) * variance);
-    (from_ceiling + from_mean).max(Lanes::ZERO)
+    let from_ceiling = (free * -load.ln()).scale(Lanes::splat(1.0 / 3.0)) / D::constant(peak);
+    let from_mean = free * free / variance.scale(Lanes::splat(6.0));
+    (from_ceiling + from_mean).max(D::ZERO)
 }
 
 /// Squared coefficients of variation of what requests take of a pool, for full attention and lengths of lognormal moments.
