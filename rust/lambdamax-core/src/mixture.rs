@@ -120,7 +120,7 @@ impl Level {
     }
 }
 
-/// A mixture; components without weight do not count. Where laws are narrow and in rising order a percentile is quickly found.
+/// A mixture of one law or more; those without weight do not count. Where they are narrow and in rising order a percentile is quickly found.
 #[derive(Clone, Debug, Default)]
 pub struct Mixture {
     /// Its laws.
@@ -160,24 +160,69 @@ impl Mixture {
     fn quantile_in_lanes(&self, level: &Level) -> Lanes {
         let (low, high) = self.between(level);
         let wide = Lanes::splat(ROOM) * high;
-        let (low, high) = ((low - wide).max(Lanes::ZERO), high + wide);
-        let Guess { law, root, whole } = self.guess(level);
-        let inside = low.less(high).and(finite(high)).and(finite(whole));
-        let jump = self.jumps(level, &law, inside.and(root.less(Lanes::splat(LEAST_ROOT))));
-        let begin = low - (high - low) * Lanes::splat(BEGINS);
-        let guess = law.shift + law.gamma.at_root(root.max(Lanes::splat(LEAST_ROOT)));
-        let guess = guess.max(low).min(high) - begin;
-        let unknown = D::constant(Lanes::splat(f64::NAN));
-        let bracket = Bracket { low: low - begin, high: high - begin, f_low: unknown, f_high: unknown };
+        let (guess, whole) = self.guess(level);
+        let solvable = low.less(high + wide).and(finite(high)).and(finite(whole));
+        let unknown = Lanes::splat(f64::NAN);
+        let mut within =
+            Within { low: (low - wide).max(Lanes::ZERO), high: high + wide, f_low: unknown, f_high: unknown };
+        self.close_in(level, guess, solvable, &mut within);
+        let after = self.over(level, within.low * Lanes::splat(JUST_AFTER));
+        let jump = solvable.and(Lanes::ZERO.at_most(after.value));
+        let begin = within.low - (within.high - within.low) * Lanes::splat(BEGINS);
+        let first = within.first_look(guess, after.value) - begin;
+        let bracket = Bracket {
+            low: within.low - begin,
+            high: within.high - begin,
+            f_low: D::constant(unknown),
+            f_high: D::constant(unknown),
+        };
         let mut excess = Exceeded { mixture: self, level: *level, begin };
-        let Root { at, .. } = root::solve(bracket, guess, inside.and(!jump), &mut excess);
-        let found = Lanes::select(inside, begin + at, (low + high) * Lanes::splat(0.5));
-        Lanes::select(jump, law.shift, found)
+        let Root { at, .. } = root::solve(bracket, first, solvable.and(!jump), &mut excess);
+        let found = Lanes::select(solvable, begin + at, (low + high) * Lanes::splat(0.5));
+        Lanes::select(jump, within.low, found)
     }
 
-    /// Where the quantile would be if each law ended before the next began.
+    /// ln q − ln P(X > t), and its slope.
     #[inline(always)]
-    fn guess(&self, level: &Level) -> Guess {
+    fn over(&self, level: &Level, t: Lanes) -> D {
+        D::constant(level.ln_tail) - self.ln_survival(t)
+    }
+
+    /// Narrows to a stretch in which no law begins: first beside the guess, then by halves of what is left, in logarithms.
+    #[inline(always)]
+    fn close_in(&self, level: &Level, guess: Lanes, solvable: LaneMask, within: &mut Within) {
+        for look in 0..self.components.len() {
+            let aim = if look < 2 { guess } else { (within.low * within.high).sqrt() };
+            let (at, some) = self.beginning(aim, look == 1, within);
+            let some = some.and(solvable);
+            if !Lanes::any(some) {
+                if look > 1 {
+                    return;
+                }
+                continue;
+            }
+            within.narrow(at, self.over(level, at).value, some);
+        }
+    }
+
+    /// Where the law begins that begins closest to `aim`, or closest above it, of those that begin inside.
+    #[inline(always)]
+    fn beginning(&self, aim: Lanes, above: bool, within: &Within) -> (Lanes, LaneMask) {
+        let (mut at, mut closest, mut some) = (aim, Lanes::splat(f64::MAX), LaneMask::NONE);
+        for one in &self.components {
+            let off = one.shift - aim;
+            let off = if above { Lanes::select(off.less(Lanes::ZERO), Lanes::splat(f64::MAX), off) } else { off.abs() };
+            let here = within.low.less(one.shift).and(one.shift.less(within.high)).and(off.less(closest));
+            at = Lanes::select(here, one.shift, at);
+            closest = Lanes::select(here, off, closest);
+            some = some.or(here);
+        }
+        (at, some)
+    }
+
+    /// Where the quantile would be if each law ended before the next began, and the sum of all weights.
+    #[inline(always)]
+    fn guess(&self, level: &Level) -> (Lanes, Lanes) {
         let (zero, one) = (Lanes::ZERO, Lanes::splat(1.0));
         let below = one - level.tail;
         let (mut passed, mut found) = (zero, LaneMask::NONE);
@@ -190,18 +235,8 @@ impl Mixture {
             found = found.or(here);
             passed = reached;
         }
-        Guess { root: law.gamma.root(near_quantile(share)), law, whole: passed }
-    }
-
-    /// Lanes of those asked for in which the quantile is where the law begins, with a jump.
-    #[inline(always)]
-    fn jumps(&self, level: &Level, law: &Component, asked: LaneMask) -> LaneMask {
-        if !Lanes::any(asked) {
-            return asked;
-        }
-        let (before, after) = (law.shift, law.shift * Lanes::splat(JUST_AFTER));
-        let kept = |t: Lanes| self.ln_survival(t).value;
-        asked.and(level.ln_tail.less(kept(before))).and(kept(after).at_most(level.ln_tail))
+        let root = law.gamma.root(near_quantile(share)).max(Lanes::splat(LEAST_ROOT));
+        (law.shift + law.gamma.at_root(root), passed)
     }
 
     /// The least and the largest quantile of the components: the mixture's lies between them.
@@ -219,14 +254,35 @@ impl Mixture {
     }
 }
 
-/// A first guess at a quantile.
-struct Guess {
-    /// The law in which it is.
-    law: Component,
-    /// Its place there.
-    root: Lanes,
-    /// The sum of all weights.
-    whole: Lanes,
+/// A stretch that holds a quantile, with how far the tail is below the level at its ends; NaN where that is not known.
+struct Within {
+    low: Lanes,
+    high: Lanes,
+    f_low: Lanes,
+    f_high: Lanes,
+}
+
+impl Within {
+    /// Moves one end of some lanes to t.
+    #[inline(always)]
+    fn narrow(&mut self, t: Lanes, f: Lanes, some: LaneMask) {
+        let below = f.less(Lanes::ZERO);
+        let (up, down) = (some.and(below), some.and(!below));
+        self.low = Lanes::select(up, t, self.low);
+        self.f_low = Lanes::select(up, f, self.f_low);
+        self.high = Lanes::select(down, t, self.high);
+        self.f_high = Lanes::select(down, f, self.f_high);
+    }
+
+    /// The guess if it is inside, else the secant's root, given f just after the low end; else the middle.
+    #[inline(always)]
+    fn first_look(&self, guess: Lanes, after: Lanes) -> Lanes {
+        let width = self.high - self.low;
+        let secant = self.low - width * after / (self.f_high - after);
+        let middle = self.low + width * Lanes::splat(0.5);
+        let inside = |t: Lanes| self.low.less(t).and(t.less(self.high));
+        Lanes::select(inside(guess), guess, Lanes::select(inside(secant), secant, middle))
+    }
 }
 
 /// ln q − ln P(X > t), which rises through zero at the quantile.
@@ -241,7 +297,7 @@ impl Function for Exceeded<'_> {
     #[inline(always)]
     fn sample(&mut self, x: Lanes) -> Sample {
         let t = self.begin + x;
-        Sample { f: D::constant(self.level.ln_tail) - self.mixture.ln_survival(t), carried: D::variable(t) }
+        Sample { f: self.mixture.over(&self.level, t), carried: D::variable(t) }
     }
 
     /// Laws that have begun: each may begin with a jump.
