@@ -2,11 +2,12 @@
 //!
 //! Floors, each importing only those below: `error`, `real`, `root`, `grid`, `frontier`, `intern`, `span`, `parallelism`, `memory`,
 //! `precision`, `accelerator` · `block` · `model`, `profile` · `step` · `replica` · `iteration` · `lengths` · `workload` · `attention` ·
-//! `ttft`, `bursts` · `equilibrium` · `normal` · `mixture` · `waiting` · `latency` · `chart` · `capacity` · `slo` · `points`, `table`,
-//! `tasks` · `ceilings`, `spot` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
+//! `ttft`, `bursts` · `equilibrium` · `normal` · `mixture` · `waiting` · `latency` · `chart` · `capacity` · `approach` · `slo` ·
+//! `points`, `table`, `tasks` · `ceilings`, `spot` · `ledger` · `solve`, `load`, `one_number` · `sweep`.
 //! The formulas stand in docs/model.md.
 
 pub mod accelerator;
+pub mod approach;
 pub mod attention;
 pub mod block;
 pub mod bursts;

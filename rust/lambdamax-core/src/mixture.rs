@@ -140,6 +140,22 @@ impl Mixture {
         D { value: survival.ln(), slope: -density / survival }
     }
 
+    /// ln P(X > t), with the widest vectors the machine has.
+    pub fn ln_tail(&self, t: Lanes) -> Lanes {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { self.ln_tail_with_fma(t) };
+        }
+        self.ln_survival(t).value
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn ln_tail_with_fma(&self, t: Lanes) -> Lanes {
+        self.ln_survival(t).value
+    }
+
     /// The value that is exceeded with this probability; where a part of the law sits on one point, from the left.
     pub fn quantile(&self, level: &Level) -> Lanes {
         #[cfg(target_arch = "x86_64")]

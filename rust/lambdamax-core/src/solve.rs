@@ -4,8 +4,10 @@
 //! a limit on the curve and the bound; the operating point on the curve and B. Each is solved once per block, in the lane
 //! of its curve.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::approach::{Approach, Goal, Slo};
 use crate::capacity::{BOUNDED, LIMITS, Limit, LimitRate, Verdict, WAITING, invert};
 use crate::ceilings::{Ceilings, smallest};
 use crate::chart::Chart;
@@ -14,10 +16,10 @@ use crate::intern::{Interner, mix};
 use crate::ledger::Ledger;
 use crate::lengths::EmpiricalLengths;
 use crate::points::{Input, NO_LIMIT, RATE_ANSWERS, Status};
-use crate::real::{LANES, Lanes, Real};
+use crate::real::{LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::root::Root;
-use crate::slo::{self, Standard};
+use crate::slo;
 use crate::spot::{Levels, Queue, Spot, Spots};
 use crate::table::{Cells, Stretch, law_at};
 use crate::tasks::{Found, Group, NONE, Tasks};
@@ -44,10 +46,26 @@ const MEMORY_INPUTS: [Input; 5] =
 /// Limits that are solved for, in the order in which they are.
 const ASKED: [Limit; 5] = [Limit::KvPool, Limit::Seats, Limit::TpotSlo, Limit::TtftSlo, Limit::E2eSlo];
 
+/// A ceiling and the percentile that its latencies are asked for in.
+type GoalKey = (u32, u64);
+
+/// The setting of a task: its goal, and which of `WAITING` it asks for.
+fn setting_of(goal: u32, which: u32) -> u32 {
+    goal * WAITING.len() as u32 + which
+}
+
+fn goal_of(setting: u32) -> u32 {
+    setting / WAITING.len() as u32
+}
+
+fn is_first_token(setting: u32) -> bool {
+    WAITING[(setting % WAITING.len() as u32) as usize] == Limit::TtftSlo
+}
+
 /// Work on one limit: which task each row has, and what the tasks found.
 struct Asked {
     of_row: Vec<u32>,
-    found: Vec<Found>,
+    found: Rc<[Found]>,
 }
 
 impl Asked {
@@ -117,7 +135,7 @@ pub fn solve_block(replicas: &[Replica], table: &Stretch, cells: &mut Cells) {
     block.chart_curves(&first);
     let [kv_pool, seats, tpot] = BOUNDED.map(|limit| block.solve_limit(limit));
     block.find_ceilings(&kv_pool, &seats);
-    let [ttft, e2e] = WAITING.map(|limit| block.solve_slo(limit));
+    let [ttft, e2e] = block.solve_slos();
     let inverted = block.judge(&[kv_pool, seats, tpot, ttft, e2e], cells);
     block.invert_rates(&inverted);
     let spots = block.find_operating_points();
@@ -213,7 +231,7 @@ impl Block<'_> {
         tasks.solve(&self.charts, |chart, group| {
             Found::store(&mut found, group.tasks, &LimitRate::bounded(chart, limit, group.values));
         });
-        Asked { of_row, found }
+        Asked { of_row, found: found.into() }
     }
 
     /// Finds out where each row's replica is full.
@@ -232,30 +250,50 @@ impl Block<'_> {
         self.ceilings = Ceilings::look(&tasks, &self.charts);
     }
 
-    /// Solves each distinct (curve, ceiling, percentile, bound) of a limit that includes the wait for a seat.
-    fn solve_slo(&self, limit: Limit) -> Asked {
-        let bounds = self.bounds(limit);
-        let percentiles = self.table.fields[Input::SloPercentile as usize];
-        let mut settings: Interner<(u32, u64)> = Interner::new(self.table.len());
+    /// Solves each distinct (curve, ceiling, percentile, bound) of the limits that include the wait for a seat. Those of one curve that differ
+    /// in the bound alone share their looks.
+    fn solve_slos(&self) -> [Asked; WAITING.len()] {
+        let mut goals: Interner<GoalKey> = Interner::new(self.table.len());
         let mut tasks = Tasks::new(self.compute.len(), self.table.len());
-        let mut number = |row: usize| {
+        let of_rows = [0, 1].map(|which| self.number_slos(which, &mut goals, &mut tasks));
+        let mut found = vec![Found::NOTHING; tasks.count()];
+        let mut known: Option<(Approach, [u32; LANES])> = None;
+        tasks.solve(&self.charts, |chart, Group { tasks, settings, values }| {
+            let goal = settings.map(goal_of);
+            let same = |lane: usize, of: &[u32; LANES]| tasks[lane] == NONE || of[lane] == goal[lane];
+            let (approach, _) = match known.take() {
+                Some(one) if std::ptr::eq(one.0.chart, chart) && (0..LANES).all(|lane| same(lane, &one.1)) => {
+                    known.insert(one)
+                }
+                _ => known.insert((Approach::new(chart, &self.goal(&goals, &goal)), goal)),
+            };
+            let first_token = LaneMask(settings.map(|setting| if is_first_token(setting) { u64::MAX } else { 0 }));
+            let slo = Slo { first_token, bound: *values };
+            Found::store(&mut found, *tasks, &slo::largest_rate(approach, &slo));
+        });
+        let found: Rc<[Found]> = found.into();
+        of_rows.map(|of_row| Asked { of_row, found: Rc::clone(&found) })
+    }
+
+    /// Numbers the tasks of one of `WAITING`.
+    fn number_slos(&self, which: u32, goals: &mut Interner<GoalKey>, tasks: &mut Tasks) -> Vec<u32> {
+        let bounds = self.bounds(WAITING[which as usize]);
+        let percentiles = self.table.fields[Input::SloPercentile as usize];
+        let number = |row: usize| {
             let (curve, bound, ceiling) = (self.ledger.curve[row], bounds[row], self.ledger.ceiling[row]);
             if curve == NONE || bound.is_nan() {
                 return NONE;
             }
-            let setting = (ceiling, percentiles[row].to_bits());
-            tasks.number(curve, settings.number(setting, mix(u64::from(ceiling)) ^ setting.1), bound)
+            let goal = (ceiling, percentiles[row].to_bits());
+            tasks.number(curve, setting_of(goals.number(goal, mix(u64::from(ceiling)) ^ goal.1), which), bound)
         };
-        let of_row = (0..self.table.len()).map(&mut number).collect();
-        let mut found = vec![Found::NOTHING; tasks.count()];
-        tasks.solve(&self.charts, |chart, group| {
-            let setting = |lane: usize| settings.keys()[group.settings[lane] as usize];
-            let (ceiling, top) = self.ceilings.gather(std::array::from_fn(|lane| setting(lane).0));
-            let percentile = Lanes::from_fn(|lane| f64::from_bits(setting(lane).1));
-            let standard = Standard { limit, bound: group.values, percentile, ceiling, top };
-            Found::store(&mut found, group.tasks, &slo::largest_rate(chart, &standard));
-        });
-        Asked { of_row, found }
+        (0..self.table.len()).map(number).collect()
+    }
+
+    fn goal(&self, goals: &Interner<GoalKey>, numbers: &[u32; LANES]) -> Goal {
+        let key = |lane: usize| goals.keys()[numbers[lane] as usize];
+        let (ceiling, top) = self.ceilings.gather(std::array::from_fn(|lane| key(lane).0));
+        Goal { ceiling, top, percentile: Lanes::from_fn(|lane| f64::from_bits(key(lane).1)) }
     }
 
     /// Names what binds in each row, and finds B where a limit's own root gives it; returns the rate whose B is still to be found,

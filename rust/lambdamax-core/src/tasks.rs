@@ -67,7 +67,7 @@ impl Tasks {
     }
 
     /// Runs every task in the lane of its curve.
-    pub fn solve(&self, charts: &[Chart], mut run: impl FnMut(&Chart, &Group)) {
+    pub fn solve<'a>(&self, charts: &'a [Chart], mut run: impl FnMut(&'a Chart, &Group)) {
         for (group, chart) in charts.iter().enumerate() {
             let mut tasks: [u32; LANES] =
                 std::array::from_fn(|lane| self.first.get(group * LANES + lane).copied().unwrap_or(NONE));
