@@ -168,7 +168,8 @@ class Curve:
         smooth = self.smooth(b, s)
         peers = self.peers_s(smooth)
         later = (1 - smooth.rho) / 2 * at_least(smooth.surplus * smooth.s1 - at_least(peers, 0.0), 0.0)
-        decoding = smooth.residence + self.wake_s(b, smooth, peers) + later
+        wake = self.wake_s(b, smooth, peers)
+        decoding = smooth.residence + wake + later
         rate, rho = b / decoding, others * b * smooth.s1 / decoding
         iteration = smooth.first / (1 - rho)
         seen_iteration = iteration + others * rate * smooth.s2 / (1 - rho**2)
@@ -183,6 +184,7 @@ class Curve:
         if self.constant_ttft_s is not None:
             ttft = np.full_like(b, self.constant_ttft_s)
         own = self.step.own * (self.own_context_s - self.context_s)
+        sharing = load.d1 - load.missing * load.fade / (load.fade + rho / (1 - rho))
         return State(
             b=b,
             held=chunks,
@@ -199,7 +201,7 @@ class Curve:
             riders=riders,
             busy=busy,
             tpot_token=decoding / load.d1,
-            tpot=decoding / load.d1 + own / (1 - rho),
+            tpot=(decoding - wake) / load.d1 + wake / sharing + own / (1 - rho),
             ttft=ttft,
             e2e=ttft + decoding,
             running=running,

@@ -26,6 +26,8 @@ class Workload:
     output_cv: float
     arrival_cv: float  # of the gaps between arrivals
     d1: float  # E[o] - 1
+    missing: float  # by how much the harmonic mean of o - 1 is below it
+    fade: float  # iterations of a wake at which half of that is left
     context: float  # mean context of a decoding sequence, length-biased
     own_context: float  # mean context of a request over its own decode
     weight: Floats
@@ -67,6 +69,7 @@ def workload(row: Row, point: Row) -> Workload:
     prefix = default(point, "prefix_tokens", 0.0)
     share = default(point, "prefix_hit_share", 1.0 if prefix > 0 else 0.0)
     split = common_prefix(nodes, prefix, share) if prefix > 0 else own_history(nodes, share)
+    missing, fade = short_decodes(*((law.share, law.output) if law else output_nodes.T))
     weight, lengths, cached, shared = (np.array(column) for column in zip(*split, strict=True))
     return Workload(
         mean_prompt=prompt,
@@ -75,6 +78,8 @@ def workload(row: Row, point: Row) -> Workload:
         output_cv=law.output_cv if law else default(point, "osl_cv", 0.0),
         arrival_cv=default(point, "arrival_cv", 1.0),
         d1=output - 1,
+        missing=missing,
+        fade=fade,
         context=law.context if law else prompt + (square - output) / (2 * (output - 1)),
         own_context=prompt + output / 2,
         weight=weight,
@@ -88,6 +93,17 @@ def workload(row: Row, point: Row) -> Workload:
         law=law,
         seats=default(point, "max_num_seqs", field(row, "default_max_num_seqs")),
     )
+
+
+def short_decodes(share: Floats, output: Floats) -> tuple[float, float]:
+    """By how much 1/E[1/(o - 1)] is below E[o] - 1, and how slowly that fades, over requests that decode."""
+    some = output >= 1.5
+    if not some.any():
+        return 0.0, 1.0
+    each, of_these = 1 / np.maximum(output[some] - 1, 1), share[some] / share[some].sum()
+    first, second = float(of_these @ each), float(of_these @ each**2)
+    missing, variation = max(float(share @ output) / share.sum() - 1 - 1 / first, 0.0), second / first**2 - 1
+    return (missing, missing / variation) if missing > 0 and variation > 0 else (0.0, 1.0)
 
 
 @cache

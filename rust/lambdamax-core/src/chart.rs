@@ -114,7 +114,11 @@ impl Chart {
 
     /// Lanes whose curve rises at its end but nearly fell before: it may dip unseen.
     fn suspicious(&self) -> LaneMask {
-        let flat = |probe: &Operating| probe.rise().less(probe.sharing * Lanes::splat(1.0 - NEARLY_FLAT));
+        let end = self.peak.decoding.value;
+        let flat = |probe: &Operating| {
+            let inside = probe.decoding.value.less(end);
+            inside.and(probe.rise().less(probe.sharing * Lanes::splat(1.0 - NEARLY_FLAT)))
+        };
         let inner =
             self.probes.0[1..self.probes.0.len() - 1].iter().fold(LaneMask::NONE, |any, probe| any.or(flat(probe)));
         inner.and(Lanes::splat(0.0).less(self.peak.rise()))

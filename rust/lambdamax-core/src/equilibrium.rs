@@ -278,7 +278,7 @@ impl Curve {
             running: gate.running,
             kv: decoding.scale(attention.held) + gate.prefilling_kv.offset(attention.shared_prefix),
             ttft: gate.ttft,
-            tpot: cycle / D::constant(w.decode_tokens) + D::constant(attention.own_extra * self.sees_itself) / left,
+            tpot: self.over_requests(wake, cycle, left) + D::constant(attention.own_extra * self.sees_itself) / left,
             e2e: gate.ttft + cycle,
             sharing: decode.value - decoding.value * decode.slope,
             passage: Passage {
@@ -322,6 +322,16 @@ impl Curve {
         let most = (work.mean / smooth.residence * full).scale(d1).max(D::ZERO);
         let wake = settled * most / (settled + most).offset(Lanes::splat(f64::MIN_POSITIVE));
         D::select(self.others.same(Lanes::splat(1.0)), wake, D::ZERO)
+    }
+
+    /// Time per token, mean over requests: a wake is shared by the tokens of each, of which a wake of τ = ρ/(1 − ρ) iterations has n/(n + τ) [s].
+    #[inline(always)]
+    fn over_requests(&self, wake: D, cycle: D, left: D) -> D {
+        let w = &self.workload;
+        let fade = D::constant(w.short_decodes_fade);
+        let lasting = (D::splat(1.0) - left) / left;
+        let sharing = D::constant(w.decode_tokens) - fade.scale(w.short_decodes) / (fade + lasting);
+        (cycle - wake) / D::constant(w.decode_tokens) + wake / sharing
     }
 
     /// κ, held down by the prompts that can be prefilled while a request decodes.

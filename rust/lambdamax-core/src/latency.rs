@@ -108,7 +108,11 @@ impl Latencies<'_> {
         let waited = Gamma::new(gate.mean + length, gate.variance + length * length);
         let laws = [(one - self.wait.chance, calm), (self.wait.chance, waited)];
         let of_all = |&(share, gamma): &(Lanes, Gamma)| {
-            self.prompts.0.iter().map(move |one| Component { weight: one.weight * share, shift: self.alone(one), gamma })
+            self.prompts.0.iter().map(move |one| Component {
+                weight: one.weight * share,
+                shift: self.alone(one),
+                gamma,
+            })
         };
         Mixture { components: laws.iter().flat_map(of_all).collect() }
     }

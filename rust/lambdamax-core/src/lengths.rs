@@ -42,6 +42,38 @@ pub struct EmpiricalLengths {
     pub output_cv: f64,
     /// c̄ = (E[i(o−1)] + E[o(o−1)]/2)/(E[o] − 1).
     pub mean_context: f64,
+    /// How short decodes are.
+    pub decode: ShortDecodes,
+}
+
+/// Harmonic moments of the decode tokens of a request, n = o − 1, over requests that decode.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShortDecodes {
+    /// 1/E[1/n].
+    pub mean: f64,
+    /// E[1/n²]/E[1/n]² − 1.
+    pub variation: f64,
+}
+
+/// Shortest output that is drawn as two tokens or more.
+const LEAST_DECODED: f64 = 1.5;
+
+impl ShortDecodes {
+    /// Of (weight, output); all decode as long where nobody decodes.
+    pub fn new(outputs: impl Iterator<Item = (f64, f64)>) -> Self {
+        let (mut whole, mut first, mut second) = (0.0, 0.0, 0.0);
+        for (weight, output) in outputs.filter(|one| one.1 >= LEAST_DECODED) {
+            let each = 1.0 / (output - 1.0).max(1.0);
+            whole += weight;
+            first += weight * each;
+            second += weight * each * each;
+        }
+        if whole > 0.0 {
+            Self { mean: whole / first, variation: (second * whole / (first * first) - 1.0).max(0.0) }
+        } else {
+            Self { mean: f64::INFINITY, variation: 0.0 }
+        }
+    }
 }
 
 impl EmpiricalLengths {
@@ -68,6 +100,7 @@ impl EmpiricalLengths {
             output_cv: spread(mean_output, |one| one.output),
             mean_context: area / (mean_output - 1.0),
             nodes: prompt_nodes(&seen),
+            decode: ShortDecodes::new(seen.iter().map(|one| (one.weight, one.output))),
             lives: Vec::new(),
             seen,
         };

@@ -89,6 +89,12 @@ pub struct Component {
 }
 
 impl Component {
+    /// Lanes in which it can be seen: neighbours may have classes of prompts that a lane has not.
+    #[inline(always)]
+    fn counts(&self) -> LaneMask {
+        Lanes::splat(LEAST_WEIGHT).less(self.weight)
+    }
+
     #[inline(always)]
     fn select(mask: LaneMask, a: &Self, b: &Self) -> Self {
         let pick = |of: fn(&Self) -> Lanes| Lanes::select(mask, of(a), of(b));
@@ -228,7 +234,8 @@ impl Mixture {
         for one in &self.components {
             let off = one.shift - aim;
             let off = if above { Lanes::select(off.less(Lanes::ZERO), Lanes::splat(f64::MAX), off) } else { off.abs() };
-            let here = within.low.less(one.shift).and(one.shift.less(within.high)).and(off.less(closest));
+            let inside = within.low.less(one.shift).and(one.shift.less(within.high));
+            let here = inside.and(one.counts()).and(off.less(closest));
             at = Lanes::select(here, one.shift, at);
             closest = Lanes::select(here, off, closest);
             some = some.or(here);
@@ -262,9 +269,8 @@ impl Mixture {
         let (mut low, mut high) = (Lanes::splat(f64::MAX), zero);
         for one in &self.components {
             let quantile = one.shift + one.gamma.quantile(level.z);
-            let counts = Lanes::splat(LEAST_WEIGHT).less(one.weight);
-            low = Lanes::select(counts, low.min(quantile), low);
-            high = Lanes::select(counts, high.max(quantile), high);
+            low = Lanes::select(one.counts(), low.min(quantile), low);
+            high = Lanes::select(one.counts(), high.max(quantile), high);
         }
         (low.min(high), high)
     }
@@ -320,7 +326,8 @@ impl Function for Exceeded<'_> {
     #[inline(always)]
     fn piece(&self, x: Lanes) -> Lanes {
         let (one, t) = (Lanes::splat(1.0), self.begin + x);
-        let begun = |sum: Lanes, law: &Component| sum + Lanes::select(law.shift.less(t), one, Lanes::ZERO);
+        let begun =
+            |sum: Lanes, law: &Component| sum + Lanes::select(law.shift.less(t).and(law.counts()), one, Lanes::ZERO);
         self.mixture.components.iter().fold(Lanes::ZERO, begun)
     }
 }

@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use std::sync::Arc;
 
+use crate::approach::MEAN;
 use crate::error::CoreError;
 use crate::lengths::EmpiricalLengths;
 use crate::points::{ANSWERS, INPUTS, Input, POINT_FIELDS, Status};
 use crate::replica::{BLOCK_TOKENS, Feasibility, Replica};
-use crate::approach::MEAN;
 
 /// Share of the physical capacity that a plan may use, where a point says nothing.
 const DEFAULT_UTILIZATION_CAP: f64 = 0.9;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::lengths::EmpiricalLengths;
+use crate::lengths::{EmpiricalLengths, ShortDecodes};
 use crate::real::{LANES, LaneMask, Lanes, Real};
 use crate::replica::BLOCK_TOKENS;
 
@@ -74,6 +74,10 @@ pub struct Workload {
     pub mean_uncached: Lanes,
     /// D1 = E[o] − 1.
     pub decode_tokens: Lanes,
+    /// By how much 1/E[1/(o − 1)] is below it, over requests that decode.
+    pub short_decodes: Lanes,
+    /// τ at which half of that is left: of wakes as many iterations long.
+    pub short_decodes_fade: Lanes,
     /// Mean context of a decoding sequence, weighted by its life [tokens].
     pub mean_context: Lanes,
     /// Mean context of a request over its own decode [tokens].
@@ -192,6 +196,8 @@ impl Workload {
             mean_output: lengths.osl,
             mean_uncached: Lanes::splat(0.0),
             decode_tokens,
+            short_decodes: Lanes::ZERO,
+            short_decodes_fade: Lanes::splat(1.0),
             mean_context,
             request_context: lengths.isl + half * lengths.osl,
             mean_shared: Lanes::splat(0.0),
@@ -202,6 +208,7 @@ impl Workload {
             laws: [const { None }; LANES],
         };
         workload.add_prompts(&lengths);
+        workload.add_short_decodes(&lengths);
         workload.laws = lengths.laws;
         workload
     }
@@ -263,6 +270,21 @@ impl Workload {
             self.push(PromptNode::new(hits, prompt, cached, shared));
             if split {
                 self.push(PromptNode::new(weight - hits, prompt, zero, zero));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add_short_decodes(&mut self, lengths: &Lengths) {
+        let law = LengthLaw::new(lengths.osl, lengths.osl_cv, [&[]; LANES]);
+        let nodes: Vec<(Lanes, Lanes)> = (0..law.count()).map(|j| law.node(j)).collect();
+        for (lane, empirical) in lengths.laws.iter().enumerate() {
+            let parametric = || ShortDecodes::new(nodes.iter().map(|node| (node.0.0[lane], node.1.0[lane])));
+            let decode = empirical.as_ref().map_or_else(parametric, |law| law.decode);
+            let missing = (self.decode_tokens.0[lane] - decode.mean).max(0.0);
+            if missing > 0.0 && decode.variation > 0.0 {
+                self.short_decodes.0[lane] = missing;
+                self.short_decodes_fade.0[lane] = missing / decode.variation;
             }
         }
     }
