@@ -1,6 +1,6 @@
 """TPOT and the knee of a real server's load sweep, predicted by the simulator from its lightest runs alone.
 
-Run: python benches/open_loop_knee.py [REQUESTS.csv[.gz]] [--system PART] [--json]
+Run: python benches/open_loop_knee.py [REQUESTS.csv[.gz]] [--system PART] [--json] [--plot FILE.png]
 """
 
 from __future__ import annotations
@@ -260,6 +260,34 @@ def lines(curve: Curve) -> Iterator[str]:
     yield f"  mean |error| of TPOT up to the knee {judged}; knee: {told} ({_met(curve.knee_met)})"
 
 
+def draw(curves: Sequence[Curve], file: Path) -> None:
+    """TTFT and TPOT over the rate, a column for each system; rates that were fitted are shaded."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, len(curves), figsize=(2.6 * len(curves), 5), sharex="col", squeeze=False)
+    for (above, below), curve in zip(axes.T, curves, strict=True):
+        server = curve.system
+        above.set_title("\n".join(server.prefix.split("/")[-2:]) + f"\n{server.replicas} x {server.gpu}", fontsize=8)
+        for axis, quantity, scale in ((above, 0, 1.0), (below, 1, 1e3)):
+            axis.axvspan(0, curve.rates[curve.light - 1], color="0.92")
+            axis.plot(
+                curve.rates, [scale * one[quantity] for one in curve.measured], "ko-", label="measured", markersize=4
+            )
+            axis.plot(curve.rates, [scale * one[quantity] for one in curve.predicted], "C1x--", label="predicted")
+            axis.set_xlim(0, None)
+        above.set_yscale("log")
+        below.set_ylim(0, None)
+        below.set_xlabel("requests/s")
+    axes[0, 0].set_ylabel("mean TTFT [s]")
+    axes[1, 0].set_ylabel("mean TPOT [ms]")
+    axes[0, 0].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
 def _plot(measured: float, predicted: float) -> str:
     cells = [" "] * WIDTH
     places = [min(int(share * WIDTH), WIDTH - 1) for share in (measured, predicted)]
@@ -277,6 +305,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("requests", type=Path, nargs="?", default=SHIPPED, help=f"CSV with run, {', '.join(COLUMNS)}")
     parser.add_argument("--system", default="", help="part of a system's name")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the curves (needs matplotlib)")
     asked = parser.parse_args(arguments)
     measured = read(asked.requests)
     chosen = [system for system in SYSTEMS if system.prefix in measured and asked.system in system.prefix]
@@ -284,6 +313,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{asked.requests}: no run of a known system: {', '.join(s.prefix for s in SYSTEMS)}", file=sys.stderr)
         return 2
     curves = [Curve.of(system, measured[system.prefix]) for system in chosen]
+    if asked.plot:
+        draw(curves, asked.plot)
     text = json.dumps([curve.as_json() for curve in curves], indent=2)
     print(text if asked.json else "\n".join(line for curve in curves for line in lines(curve)))
     return 0
