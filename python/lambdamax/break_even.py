@@ -9,12 +9,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lambdamax.catalog import Catalog
-from lambdamax.chunks import Chunk, Source, chunks, column_names, kept_of, whole
+from lambdamax.chunks import Chunk, Source, opened
 from lambdamax.exceptions import Fault, FrameError
 from lambdamax.frontier import frontier
 from lambdamax.maps import parts_of
 from lambdamax.objectives import DEFAULT_OBJECTIVE, Goal, Objective
 from lambdamax.reducing import Reducer
+from lambdamax.store import WEIGHT
 
 _HOUR_S: Final = 3600.0
 _PRICE: Final = "usd_per_accelerator_hour"
@@ -42,7 +43,7 @@ def break_even(
     over the price: below 1 the option must become cheaper to win, above 1 it stays ahead up to there), the rate, the
     devices and the degrees of its replica.
     """
-    if missing := [name for name in _NEEDED if name not in column_names(source)]:
+    if missing := [name for name in _NEEDED if name not in opened(source).names]:
         allowed = "solved points, with rates, devices and prices"
         raise FrameError(tuple(Fault("break-even", name, "nothing", allowed) for name in missing))
     table = frontier(source, by=by, compare=compare, maximize=DEFAULT_OBJECTIVE, catalog=catalog)
@@ -56,12 +57,12 @@ def _unpriced(source: Source, table: pl.DataFrame, keys: list[str]) -> pl.DataFr
     """Of each option without any price, the point with the most requests per accelerator."""
     if not table.filter(pl.col("refused").str.contains("no_price", literal=True)).height:
         return None
-    reducer = Reducer(Goal((Objective(DEFAULT_OBJECTIVE),), tuple(keys), 1))
-    kept = [] if kept_of(source) is None else ["points"]
-    for chunk in chunks(source, [*reducer.wanted, *_NEEDED, *kept]):
-        reducer.add(_AtOneDollar(chunk))
+    points = opened(source)
+    reducer = Reducer(Goal((Objective(DEFAULT_OBJECTIVE),), tuple(keys), 1), points.apart)
+    for summary in points.each([*reducer.wanted, *_NEEDED], lambda chunk: reducer.summary(_AtOneDollar(chunk))):
+        reducer.take(summary)
     winners = reducer.winners()
-    return None if winners is None else whole(winners, source)
+    return None if winners is None else points.told(winners, [name for name in points.names if name != WEIGHT])
 
 
 class _AtOneDollar:
@@ -75,9 +76,9 @@ class _AtOneDollar:
         needed = dict.fromkeys((*names, "status", "max_rate_rps", "gpus"))
         return _repriced(self._chunk.columns(list(needed))).select(names)
 
-    def rows(self, places: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
-        """The rows at `places`, as the chunk tells them, at one dollar."""
-        return _repriced(self._chunk.rows(places, [*names, "max_rate_rps", "gpus"]))
+    def rows(self, places: NDArray[Any]) -> pl.DataFrame:
+        """The rows at `places`, as the chunk tells them, without their price."""
+        return self._chunk.rows(places)
 
 
 def _repriced(points: pl.DataFrame) -> pl.DataFrame:

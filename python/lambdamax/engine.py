@@ -123,14 +123,14 @@ class Winners:
         keys: Sequence[NDArray[np.uint64]],
         objectives: Sequence[Floats],
         status: NDArray[np.uint8],
-        weights: NDArray[np.uint64] | None,
-    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Take in a chunk: the rows that may be winners, and the first rows of new groups. NaN cannot win."""
+        weights: NDArray[np.uint64] | None = None,
+    ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]:
+        """Take in a chunk: rows that may be winners, the group of each, first rows of new groups. NaN cannot win."""
         return self._compiled.add(keys, objectives, status, weights)
 
-    def counts(self) -> NDArray[np.uint64]:
-        """Points by group, in the order of their first rows, and status code: one row of codes after another."""
-        return self._compiled.counts()
+    def counts(self, status: int) -> NDArray[np.uint64]:
+        """Points of each group with a status code, in the order of their first rows; empty where no point has it."""
+        return self._compiled.counts(status)
 
 
 def robustness(options: Mapping[str, Floats], draws: int, seed: int, threads: int) -> dict[str, Floats]:

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from lambdamax import columns
 from lambdamax.catalog import Catalog, load_catalog
-from lambdamax.chunks import Chunk, Source, chunks, column_names, kept_of, whole
+from lambdamax.chunks import Chunk, Points, Source, opened
 from lambdamax.exceptions import Fault, FrameError, StoreError, UnknownName
 from lambdamax.frames import REPLICA_COLUMNS
 from lambdamax.objectives import (
@@ -22,12 +24,14 @@ from lambdamax.objectives import (
     given_columns,
     objectives_of,
 )
-from lambdamax.reducing import Reducer, comparable, in_order
+from lambdamax.reducing import GROUP, TIE, Reducer, Summary, in_order_of_keys, place_within, rounded, rounded_names, ties, value_names
 from lambdamax.replicas import Deployment
-from lambdamax.store import WEIGHT, part_files
+from lambdamax.store import WEIGHT
 
 _SHARE: Final = "share_of_best"
 _BECAUSE: Final = "unsupported_because"
+_CONTEST, _PLACE = "_contest", "_place"
+_NOBODY: Final = pl.DataFrame(schema={GROUP: pl.UInt32, "rank": pl.UInt32, _SHARE: pl.Float64})
 _WHY: Final = ("points", "points_ok", "refused", _BECAUSE)
 
 
@@ -58,17 +62,12 @@ def frontier(
     were solved with, None the shipped one. Raises StoreError if the directory is not a finished sweep, or kept too few
     of its points, FrameError if a column is not there.
     """
-    kept = kept_of(source)
-    objective = _objective(maximize, minimize)
-    goal = ranking_goal(column_names(source), kept, objective, by=by, compare=compare, best=best)
-    _refuse_beyond(kept, goal, source)
-    because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(column_names(source)))
-    reducer = _reduced(source, goal, kept, because)
-    winners = reducer.winners()
-    told = because.told(reducer.counts())
-    reasons = _reasons(reducer.counts(), goal).join(told, on=goal.keys, how="left", nulls_equal=True)
-    table = _table(_points_of(source) if winners is None else winners, reasons, goal)
-    return _arranged(whole(table, source), column_names(source), goal)
+    points = opened(source)
+    goal = ranking_goal(points.names, points.kept, _objective(maximize, minimize), by=by, compare=compare, best=best)
+    _refuse_beyond(points.kept, goal, source)
+    because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
+    ranking = _ranking(_reduced(points, goal, because), because, points)
+    return points.told(ranking, _arranged(ranking, points.names, goal))
 
 
 def pareto(
@@ -85,14 +84,14 @@ def pareto(
     One row per point of a set, sorted by the group, then from the best to the worst of the first objective: `by`, the
     objectives, `gpu`, `binding_limit` and `next_limit`, then the point's other columns.
     """
-    kept = kept_of(source)
-    goal = pareto_goal(column_names(source), kept, objectives_of(objectives), by)
-    _refuse_beyond(kept, goal, source)
-    winners = _reduced(source, goal, kept).winners()
-    found = _points_of(source) if winners is None else whole(winners, source)
+    points = opened(source)
+    goal = pareto_goal(points.names, points.kept, objectives_of(objectives), by)
+    _refuse_beyond(points.kept, goal, source)
+    winners = _reduced(points, goal).winners()
     named = [each.column for each in goal.objectives]
-    front = dict.fromkeys((*goal.keys, *named, "gpu", "binding_limit", "next_limit", *column_names(source)))
-    return found.select(name for name in front if name in found.columns and name != WEIGHT)
+    front = dict.fromkeys((*goal.keys, *named, "gpu", "binding_limit", "next_limit", *points.names))
+    shown = [name for name in front if name in points.names and name != WEIGHT]
+    return points.told(pl.DataFrame() if winners is None else winners, shown)
 
 
 def kept_goal(
@@ -156,22 +155,19 @@ def _refuse_beyond(kept: Goal | None, goal: Goal, source: Source) -> None:
         raise StoreError(f"{source}: it holds {kept} alone, not {goal}: {allowed}")
 
 
-def _points_of(source: Source) -> pl.DataFrame:
-    """No points, in the columns of `source`."""
-    if isinstance(source, pl.DataFrame | pl.LazyFrame):
-        return source.lazy().head(0).collect()
-    first = part_files(source)[0]
-    return first.read(first.columns).clear()
+def _reduced(points: Points, goal: Goal, because: _Because | None = None) -> Reducer:
+    """All points taken in; `because` looks at each as well."""
+    reducer = Reducer(goal, points.apart)
+    weighed = [] if points.kept is None else [WEIGHT]
 
+    def look(chunk: Chunk) -> tuple[Summary, pl.DataFrame | None]:
+        weights = chunk.columns([WEIGHT])[WEIGHT].to_numpy() if weighed else None
+        return reducer.summary(chunk, weights), because and because.look(chunk)
 
-def _reduced(source: Source, goal: Goal, kept: Goal | None, because: _Because | None = None) -> Reducer:
-    """All points taken in, a chunk dropped before the next is read; `because` looks at each as well."""
-    reducer = Reducer(goal)
-    weighed = [] if kept is None else [WEIGHT]
-    for chunk in chunks(source, [*reducer.wanted, *weighed]):
-        reducer.add(chunk, chunk.columns([WEIGHT])[WEIGHT].to_numpy() if weighed else None)
-        if because is not None:
-            because.add(chunk)
+    for summary, told in points.each([*reducer.wanted, *weighed], look):
+        reducer.take(summary)
+        if because is not None and told is not None:
+            because.take(told)
     if not reducer.counts().height:
         raise FrameError((Fault("frontier", "source", "no rows", "solved points"),))
     return reducer
@@ -184,22 +180,28 @@ class _Because:
         self._keys, self._catalog, self._is_known = list(goal.keys), catalog, is_known
         self._told: list[pl.DataFrame] = []
 
-    def add(self, chunk: Chunk) -> None:
+    def look(self, chunk: Chunk) -> pl.DataFrame | None:
+        """The keys of points that are not supported, with the reasons; None where there is none."""
         if not self._is_known or not (chunk.columns(["status"])["status"] == "unsupported").any():
-            return
+            return None
         names = list(dict.fromkeys((*self._keys, "status", *REPLICA_COLUMNS)))
         refused = chunk.columns(names).filter(pl.col("status") == "unsupported").unique(maintain_order=True)
         replicas = refused.select(REPLICA_COLUMNS).iter_rows()
         reasons = [_reason(self._catalog, Deployment(*replica)) for replica in replicas]
         told = refused.select(self._keys).with_columns(pl.Series(_BECAUSE, reasons, dtype=pl.String))
-        self._told.append(told.unique(maintain_order=True))
+        return told.unique(maintain_order=True)
 
-    def told(self, groups: pl.DataFrame) -> pl.DataFrame:
-        """The keys of `groups`, and the reasons as a list; no row for a combination without any."""
+    def take(self, told: pl.DataFrame) -> None:
+        """Take in what `look` made of a chunk."""
+        self._told.append(told)
+
+    def told(self, groups: pl.DataFrame) -> pl.Series:
+        """Of each of `groups`, which have the keys, the reasons as a list; null for none."""
         if not self._told:
-            return pl.DataFrame(schema={**groups.select(self._keys).schema, _BECAUSE: pl.List(pl.String)})
+            return pl.Series(_BECAUSE, [None], dtype=pl.List(pl.String)).new_from_index(0, groups.height)
         every = pl.concat(self._told).unique(maintain_order=True)
-        return every.group_by(self._keys, maintain_order=True).agg(pl.col(_BECAUSE))
+        listed = every.group_by(self._keys, maintain_order=True).agg(pl.col(_BECAUSE))
+        return groups.join(listed, on=self._keys, how="left", nulls_equal=True, maintain_order="left")[_BECAUSE]
 
 
 @cache
@@ -212,40 +214,55 @@ def _reason(catalog: Catalog, at: Deployment) -> str | None:
         return f"{at.model}: its config.json describes a model that cannot be sized"
 
 
-def _table(best: pl.DataFrame, reasons: pl.DataFrame, goal: Goal) -> pl.DataFrame:
-    objective, keys = goal.objectives[0], list(goal.keys)
-    ranked = _ranked(best.drop(WEIGHT, strict=False), keys[:-1], objective)
-    table = reasons.join(ranked, on=keys, how="left", nulls_equal=True)
-    order = [*(comparable(table, name) for name in keys[:-1]), pl.col("rank"), comparable(table, keys[-1])]
-    return table.sort(order, nulls_last=True)
+def _ranking(reducer: Reducer, because: _Because, points: Points) -> pl.DataFrame:
+    """The rows of the answer in their order: keys, rank and share, what is known of the group, what its chunk told."""
+    goal, groups = reducer.goal, reducer.groups()
+    order = in_order_of_keys(groups, goal.keys)
+    sorted_groups = pl.DataFrame([pl.Series(GROUP, order), _contests(groups, order, goal.keys[:-1])])
+    standings = reducer.standings()
+    ranked = _NOBODY if standings is None else _ranked(standings, sorted_groups, goal, points)
+    rows = sorted_groups.with_row_index(_PLACE).join(ranked, on=GROUP, how="left")
+    rows = rows.sort(_CONTEST, "rank", _PLACE, nulls_last=True).drop(_CONTEST, _PLACE)
+    about = groups.hstack(_reasons(reducer.counts())).with_columns(because.told(groups))[rows[GROUP]]
+    return about.hstack(rows.select(name for name in rows.columns if name not in about.columns))
 
 
-def _arranged(table: pl.DataFrame, given: Sequence[str], goal: Goal) -> pl.DataFrame:
+def _contests(groups: pl.DataFrame, order: NDArray[np.uint32], shared: Sequence[str]) -> pl.Series:
+    """Of the groups in their `order` the number of the contest: those that share values in the columns `shared`."""
+    if not shared:
+        return pl.Series(_CONTEST, [0], dtype=pl.UInt32).new_from_index(0, len(order))
+    differs = [pl.col(name).ne_missing(pl.col(name).shift()) for name in shared]
+    return groups.select(shared)[order].select(pl.any_horizontal(differs).cum_sum().alias(_CONTEST)).to_series()
+
+
+def _ranked(standings: pl.DataFrame, sorted_groups: pl.DataFrame, goal: Goal, points: Points) -> pl.DataFrame:
+    """The winners with the place of each in its contest, and its value as a share of the first's."""
+    held = standings.join(sorted_groups, on=GROUP, how="left").with_columns(rounded(goal))
+    value, equal = pl.col(value_names(goal)[0]), [_CONTEST, rounded_names(goal)[0]]
+    ordered = held.with_columns(ties(held, equal, points.apart)).sort(_CONTEST, -pl.col(equal[1]), TIE)
+    best_value = value.first().over(_CONTEST)
+    # By the reciprocal: the bits are then the same however polars spreads the one value over the others.
+    ratio = value * (1 / best_value) if goal.objectives[0].sign > 0 else best_value / value
+    share = pl.when(value == best_value).then(1.0).otherwise(ratio)
+    found = ordered.with_columns((1 + place_within(_CONTEST)).alias("rank"), share.alias(_SHARE))
+    return found.drop(_CONTEST, TIE, *value_names(goal), *rounded_names(goal))
+
+
+def _arranged(ranking: pl.DataFrame, given: Sequence[str], goal: Goal) -> list[str]:
+    """The columns of the answer."""
     front = [*goal.keys, "rank", goal.objectives[0].column, _SHARE, "binding_limit", "next_limit", *_WHY]
     rest = [name for name in given if name not in front and name != WEIGHT]
-    return table.select(name for name in (*front, *rest) if name in table.columns)
+    return [name for name in (*front, *rest) if name in ranking.columns or name in given]
 
 
-def _ranked(best: pl.DataFrame, group: list[str], objective: Objective) -> pl.DataFrame:
-    """`best` with the place of each point in its group, and its value as a share of the winner's."""
-    ordered = in_order(best, group, (objective,))
-    rank = pl.int_range(1, pl.len() + 1, dtype=pl.UInt32)
-    value, best_value = pl.col(objective.column), pl.col(objective.column).first()
-    ratio = value / best_value if objective.sign > 0 else best_value / value
-    share = pl.when(value == best_value).then(1.0).otherwise(ratio)
-    if group:
-        rank, share = rank.over(group), share.over(group)
-    return ordered.with_columns(rank.alias("rank"), share.alias(_SHARE))
-
-
-def _reasons(counts: pl.DataFrame, goal: Goal) -> pl.DataFrame:
-    """Per combination of the keys the number of points, of ok points, and the other statuses, most frequent first."""
-    statuses = [name for name in counts.columns if name not in goal.keys]
-    patterns = counts.select(statuses).unique()
+def _reasons(counts: pl.DataFrame) -> pl.DataFrame:
+    """Of each group the number of points, of ok points, and the other statuses, most frequent first."""
+    patterns = counts.unique(maintain_order=True)
     told = [_refused({name: count for name, count in row.items() if count and name != "ok"}) for row in _rows(patterns)]
     words = patterns.with_columns(pl.Series("refused", told, dtype=pl.String))
-    summed = [pl.sum_horizontal(statuses).alias("points"), pl.col("ok").alias("points_ok"), pl.col("refused")]
-    return counts.join(words, on=statuses, how="left", maintain_order="left").select(*goal.keys, *summed)
+    ok = pl.col("ok") if "ok" in counts.columns else pl.lit(0, pl.UInt64)
+    summed = [pl.sum_horizontal(counts.columns).alias("points"), ok.alias("points_ok"), pl.col("refused")]
+    return counts.join(words, on=counts.columns, how="left", maintain_order="left").select(summed)
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[dict[str, int]]:

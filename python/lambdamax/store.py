@@ -20,6 +20,7 @@ from typing import Any, Final, Self, TypeVar
 
 import polars as pl
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from lambdamax import columns
 from lambdamax.catalog import Catalog
@@ -36,8 +37,6 @@ FORMAT: Final = 1
 _COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
 _SAVE_EVERY_S: Final = 2.0
 _SHOWN: Final = 60
-# A slice skips to its row; more of them than this take longer than one look at all rows.
-_FEW_ROWS: Final = 8
 _AGAIN: Final = "run the same sweep again into that directory; it solves only what is missing"
 _ELSEWHERE: Final = "give an empty directory, one to be made, or that of the same sweep"
 _MAKE_ROOM: Final = "free space or choose another place; what is done is kept"
@@ -195,29 +194,31 @@ class PartFile:
     path: Path
     part: Part
 
-    def checked(self) -> Self:
-        """Itself; StoreError if the file is not, byte for byte, what the sweep wrote."""
-        if not _tried(self.path, lambda: _is_whole(self.path, self.part)):
+    def content(self) -> bytes:
+        """Its bytes; StoreError if they are not those that the sweep wrote."""
+        found = _tried(self.path, self.path.read_bytes)
+        if len(found) != self.part.bytes or hashlib.sha256(found).hexdigest() != self.part.sha256:
             raise StoreError(f"{self.path}: it is not the part that the sweep wrote (damaged or replaced): {_AGAIN}")
-        return self
+        return found
 
-    @cached_property
-    def columns(self) -> list[str]:
-        """The names of its columns."""
-        return list(_tried(self.path, lambda: pl.read_parquet_schema(self.path)))
-
-    def read(self, names: Iterable[str]) -> pl.DataFrame:
-        """These columns."""
-        return _tried(self.path, lambda: pl.read_parquet(self.path, columns=list(names)))
+    def read(self, names: Iterable[str], content: bytes | None = None) -> pl.DataFrame:
+        """These columns; `content` is what the file holds, where that is known."""
+        return _tried(self.path, lambda: pl.read_parquet(content or self.path, columns=list(names)))
 
     def rows(self, places: pl.Series, names: Sequence[str]) -> pl.DataFrame:
-        """The rows at `places`, which are sorted, with these columns."""
-        scanned = pl.scan_parquet(self.path).select(names)
-        if 0 < len(places) <= _FEW_ROWS:
-            slices = [scanned.slice(place, 1) for place in places]
-            return _tried(self.path, lambda: pl.concat(pl.collect_all(slices)))
-        numbered = scanned.with_row_index("_place").filter(pl.col("_place").is_in(places.implode()))
-        return _tried(self.path, lambda: numbered.drop("_place").collect(engine="in-memory"))
+        """The rows at `places`, which are sorted, with these columns; groups of rows without any are not looked at."""
+        return _tried(self.path, lambda: pl.concat(self._spans(places, names), rechunk=False))
+
+    def _spans(self, places: pl.Series, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+        start, scanned = 0, pl.scan_parquet(self.path).select(names)
+        about = pq.read_metadata(self.path)
+        for group in range(about.num_row_groups):
+            stop = start + about.row_group(group).num_rows
+            held = places.filter(places.is_between(start, stop, closed="left"))
+            if len(held):
+                span = scanned.slice(held[0], held[-1] - held[0] + 1).collect(engine="in-memory")
+                yield span.select(pl.all().gather(held - held[0]))
+            start = stop
 
 
 def part_files(directory: str | Path) -> list[PartFile]:
@@ -229,6 +230,16 @@ def kept_goal(directory: str | Path) -> Goal | None:
     """Which points a finished sweep kept, None for all; StoreError if there is none."""
     stated = manifest_of(Path(directory))["identity"].get("keep")
     return None if stated is None else Goal.read(stated)
+
+
+def point_names(directory: str | Path) -> list[str]:
+    """The columns of the parts of a finished sweep. StoreError if there is none."""
+    identity = manifest_of(Path(directory))["identity"]
+    if identity["columns"] == columns.digest():
+        names = [column.name for column in columns.point_columns()]
+        return names if identity.get("keep") is None else [*names, WEIGHT]
+    first = part_files(directory)[0]
+    return _tried(first.path, lambda: list(pl.read_parquet_schema(first.content())))
 
 
 def manifest_of(directory: Path) -> dict[str, Any]:
@@ -254,7 +265,7 @@ def _listed(directory: Path) -> list[tuple[Path, Part]]:
 def _tried(path: Path, read: Callable[[], T]) -> T:
     try:
         return read()
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, pl.exceptions.PolarsError, pa.ArrowException) as error:
         raise StoreError(f"{path}: it cannot be read ({error}): {_AGAIN}") from None
 
 

@@ -32,6 +32,8 @@ pub struct Chunk<'a> {
 pub struct Added {
     /// Rows that may be winners, in order.
     pub candidates: Vec<u32>,
+    /// The group of each candidate, by number.
+    pub groups: Vec<u32>,
     /// First rows of groups not seen before, in order.
     pub opened: Vec<u32>,
 }
@@ -57,13 +59,13 @@ pub struct Frontier {
     keep: Keep,
     margin: f64,
     objectives: usize,
-    statuses: usize,
     groups: Groups,
     /// The k best values of each group, best first, −∞ where there are fewer.
     best: Vec<f64>,
     /// The Pareto set of each group, point after point.
     fronts: Vec<Vec<f64>>,
-    counts: Vec<u64>,
+    /// Points of each group, status by status; as long as the last group with one.
+    counts: Vec<Vec<u64>>,
 }
 
 impl Groups {
@@ -129,7 +131,8 @@ impl Frontier {
     /// For so many key columns, objectives and statuses; values closer than `margin` (relative) are not told apart.
     pub fn new(keys: usize, objectives: usize, statuses: usize, keep: Keep, margin: f64) -> Self {
         let groups = Groups::new(keys);
-        Self { keep, margin, objectives, statuses, groups, best: Vec::new(), fronts: Vec::new(), counts: Vec::new() }
+        let counts = vec![Vec::new(); statuses];
+        Self { keep, margin, objectives, groups, best: Vec::new(), fronts: Vec::new(), counts }
     }
 
     /// Takes a chunk in. Columns that are missing or too short, and codes beyond the statuses, are errors.
@@ -141,12 +144,17 @@ impl Frontier {
             Keep::Best(most) => self.take_best(chunk.objectives[0], &groups, most, &mut added.candidates),
             Keep::Pareto => self.take_pareto(chunk.objectives, &groups, &mut added.candidates),
         }
+        added.groups = added.candidates.iter().map(|&row| groups[row as usize]).collect();
         Ok(added)
     }
 
-    /// Points by group and status, group after group in the order of their first appearance.
-    pub fn counts(&self) -> &[u64] {
-        &self.counts
+    /// Points of each group that have a status, in the order of their first appearance; nothing where no point has it.
+    pub fn counts(&self, status: usize) -> Vec<u64> {
+        let mut counts = self.counts.get(status).cloned().unwrap_or_default();
+        if !counts.is_empty() {
+            counts.resize(self.groups.count, 0);
+        }
+        counts
     }
 
     fn check(&self, chunk: &Chunk) -> Result<(), CoreError> {
@@ -160,7 +168,7 @@ impl Frontier {
         chunk.keys.iter().try_for_each(|column| length("a key", column.len(), rows))?;
         chunk.objectives.iter().try_for_each(|column| length("an objective", column.len(), rows))?;
         length("weights", chunk.weights.len(), if chunk.weights.is_empty() { 0 } else { rows })?;
-        match chunk.status.iter().find(|code| usize::from(**code) >= self.statuses) {
+        match chunk.status.iter().find(|code| usize::from(**code) >= self.counts.len()) {
             Some(code) => Err(CoreError::Fact {
                 name: "status",
                 value: f64::from(*code),
@@ -179,17 +187,24 @@ impl Frontier {
                 _ => self.number(chunk.keys, row, opened),
             };
             let weight = chunk.weights.get(row).copied().unwrap_or(1);
-            self.counts[group as usize * self.statuses + usize::from(*code)] += weight;
+            self.count(group as usize, usize::from(*code), weight);
             numbers.push(group);
         }
         numbers
+    }
+
+    fn count(&mut self, group: usize, status: usize, weight: u64) {
+        let counts = &mut self.counts[status];
+        if counts.len() <= group {
+            counts.resize(group + 1, 0);
+        }
+        counts[group] += weight;
     }
 
     fn number(&mut self, keys: &[&[u64]], row: usize, opened: &mut Vec<u32>) -> u32 {
         let (group, is_new) = self.groups.number(keys, row);
         if is_new {
             opened.push(row as u32);
-            self.counts.resize(self.counts.len() + self.statuses, 0);
             match self.keep {
                 Keep::Best(most) => self.best.resize(self.best.len() + most, f64::NEG_INFINITY),
                 Keep::Pareto => self.fronts.push(Vec::new()),
@@ -291,7 +306,7 @@ mod tests {
             let chunk = Chunk { keys: &[&keys[start..stop]], objectives: &objectives, status: &status, weights: &[] };
             rows.extend(frontier.add(&chunk).unwrap().candidates.iter().map(|&row| start + row as usize));
         }
-        (rows, frontier.counts().to_vec())
+        (rows, frontier.counts(0))
     }
 
     fn is_dominated(columns: &[Vec<f64>], keys: &[u64], row: usize) -> bool {
@@ -349,8 +364,8 @@ mod tests {
         let mut frontier = Frontier::new(0, 1, 1, Keep::Best(1), 1e-8);
         let values = [1.0, 1.0 - 1e-9, 1.0 - 1e-7, f64::NAN];
         let chunk = Chunk { keys: &[], objectives: &[&values], status: &[0; 4], weights: &[2, 1, 1, 1] };
-        assert_eq!(frontier.add(&chunk).unwrap(), Added { candidates: vec![0, 1], opened: vec![0] });
-        assert_eq!(frontier.counts(), [5]);
+        assert_eq!(frontier.add(&chunk).unwrap(), Added { candidates: vec![0, 1], groups: vec![0, 0], opened: vec![0] });
+        assert_eq!(frontier.counts(0), [5]);
     }
 
     #[test]

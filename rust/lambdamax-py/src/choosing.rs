@@ -33,7 +33,7 @@ impl Frontier {
         Self { state: Mutex::new(CoreFrontier::new(keys, objectives, STATUS_NAMES.len(), keep, margin)) }
     }
 
-    /// Takes a chunk in: rows that may be winners, and the first rows of new groups. Larger objectives are better, NaN cannot win.
+    /// Takes a chunk in: rows that may be winners, the group of each, and the first rows of new groups. Larger objectives are better, NaN cannot win.
     #[pyo3(signature = (keys, objectives, status, weights = None))]
     fn add<'py>(
         &self,
@@ -42,19 +42,19 @@ impl Frontier {
         objectives: Vec<PyReadonlyArray1<'py, f64>>,
         status: PyReadonlyArray1<'py, u8>,
         weights: Option<PyReadonlyArray1<'py, u64>>,
-    ) -> PyResult<(Rows<'py>, Rows<'py>)> {
+    ) -> PyResult<(Rows<'py>, Rows<'py>, Rows<'py>)> {
         let keys = keys.iter().map(|column| column.as_slice()).collect::<Result<Vec<_>, _>>()?;
         let objectives = objectives.iter().map(|column| column.as_slice()).collect::<Result<Vec<_>, _>>()?;
         let weights = weights.as_ref().map(|column| column.as_slice()).transpose()?.unwrap_or_default();
         let chunk = Chunk { keys: &keys, objectives: &objectives, status: status.as_slice()?, weights };
         let added = py.detach(|| self.state.lock().unwrap_or_else(PoisonError::into_inner).add(&chunk));
         let added = added.map_err(bad_call)?;
-        Ok((PyArray1::from_vec(py, added.candidates), PyArray1::from_vec(py, added.opened)))
+        Ok([added.candidates, added.groups, added.opened].map(|rows| PyArray1::from_vec(py, rows)).into())
     }
 
-    /// Points by group and status, group after group in the order of their first appearance.
-    fn counts<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u64>> {
-        PyArray1::from_slice(py, self.state.lock().unwrap_or_else(PoisonError::into_inner).counts())
+    /// Points of each group that have the status of this code, in the order of their first appearance; empty where no point has it.
+    fn counts<'py>(&self, py: Python<'py>, status: usize) -> Bound<'py, PyArray1<u64>> {
+        PyArray1::from_vec(py, self.state.lock().unwrap_or_else(PoisonError::into_inner).counts(status))
     }
 }
 
