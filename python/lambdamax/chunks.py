@@ -22,7 +22,9 @@ Source = str | Path | pl.LazyFrame | pl.DataFrame
 _CHUNK_ROWS: Final = 262_144
 # Each chunk at work is in memory; parts are large.
 _MOST_ABREAST: Final = 4
-_PART, _ROW, _ORDER = "_part", "_row", "_order"
+BLOCK_ROWS: Final = 65_536
+"""Rows of an answer that are in memory at a time where it goes to a file."""
+_PART, _ROW, _ORDER, _BLOCK = "_part", "_row", "_order", "_block"
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -87,6 +89,9 @@ class Points(Protocol):
     def told(self, rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """The columns `names` of what `rows` of the chunks gave; null where that is null."""
 
+    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
+        """`told` of neighbouring rows at a time, `BLOCK_ROWS` of them; `folder`, which is empty, is for the others."""
+
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The columns that tell points apart, in the order of the dictionary, of what `rows` of the chunks gave."""
 
@@ -113,6 +118,10 @@ class InFrames:
         absent = self._source.lazy().select(lacking).head(0).collect().clear(rows.height if lacking else 0)
         return rows.hstack(absent).select(names)
 
+    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
+        """`told` of neighbouring rows at a time."""
+        return (self.told(block, names) for block in rows.iter_slices(BLOCK_ROWS))
+
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """All columns of a point."""
         return whole_points(rows)
@@ -137,17 +146,27 @@ class InParts:
         lacking = [name for name in names if name not in rows.columns]
         if not lacking:
             return rows.select(names)
-        if _PART not in rows.columns:
-            rows = rows.hstack([_nothing(name, rows.height) for name in (_PART, _ROW)])
-        places = rows.select(_PART, _ROW).with_row_index(_ORDER).drop_nulls().sort(_PART, _ROW)
-        found = list(abreast(lambda held: self._rows(held, lacking), places.partition_by(_PART, maintain_order=True)))
-        read = pl.concat(found) if found else self._parts[0].read(lacking).clear()
-        order = _nothing(_ORDER, rows.height).scatter(places[_ORDER], pl.int_range(places.height, dtype=pl.UInt32, eager=True))
-        return rows.hstack(read.select(pl.all().gather(order))).select(names)
+        places = _in_order_of_parts(rows)
+        read = list(abreast(lambda held: self._rows(held, lacking), places.partition_by(_PART, maintain_order=True)))
+        found = pl.concat(read) if read else self._nothing(lacking)
+        return rows.hstack(_spread(found, places[_ORDER], rows.height)).select(names)
+
+    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
+        """`told` of neighbouring rows at a time: each part is read once, its rows put by for the blocks they are of."""
+        by_part = _in_order_of_parts(rows).partition_by(_PART, maintain_order=True)
+        _put_by((self._rows(held, names).hstack([held[_ORDER]]) for held in by_part), folder)
+        nothing = self._nothing(names).with_columns(pl.lit(0, pl.UInt32).alias(_ORDER))
+        for block, start in enumerate(range(0, rows.height, BLOCK_ROWS)):
+            pieces = [pl.read_ipc(path, memory_map=False) for path in folder.glob(f"{block}-*.arrow")]
+            found = pl.concat([nothing, *pieces])
+            yield _spread(found.drop(_ORDER), found[_ORDER] - start, min(rows.height - start, BLOCK_ROWS))
 
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The inputs."""
         return self.told(rows, [column.name for column in inputs() if column.name in self.names])
+
+    def _nothing(self, names: Sequence[str]) -> pl.DataFrame:
+        return self._parts[0].read(names).clear()
 
     def _rows(self, places: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         return self._parts[places[_PART][0]].rows(places[_ROW], names)
@@ -163,7 +182,39 @@ def whole_points(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(column.name for column in point_columns() if column.name in rows.columns)
 
 
-def _nothing(name: str, height: int) -> pl.Series:
+def _in_order_of_parts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Where the points of `rows` are, and of which of them; those without a point left out."""
+    where = [rows[name] if name in rows.columns else _unset(name, rows.height) for name in (_PART, _ROW)]
+    return pl.DataFrame(where).with_row_index(_ORDER).drop_nulls().sort(_PART, _ROW)
+
+
+def _spread(found: pl.DataFrame, places: pl.Series, height: int) -> pl.DataFrame:
+    """The rows of `found` at their `places` of `height`; null where nothing is."""
+    order = _unset(_ORDER, height).scatter(places, pl.int_range(found.height, dtype=pl.UInt32, eager=True))
+    return found.select(pl.all().gather(order))
+
+
+def _put_by(frames: Iterable[pl.DataFrame], folder: Path) -> None:
+    """Write rows into files of `folder` by the block that they are of."""
+    for number, frame in enumerate(_joined(frames)):
+        blocks = frame.with_columns((pl.col(_ORDER) // BLOCK_ROWS).alias(_BLOCK)).partition_by(_BLOCK, as_dict=True)
+        for (block,), found in blocks.items():
+            found.drop(_BLOCK).write_ipc(folder / f"{block}-{number}.arrow", compression="lz4")
+
+
+def _joined(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Neighbouring `frames` put together until they have the rows of a block."""
+    held: list[pl.DataFrame] = []
+    for frame in frames:
+        held.append(frame)
+        if sum(each.height for each in held) >= BLOCK_ROWS:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
+
+
+def _unset(name: str, height: int) -> pl.Series:
     return pl.Series(name, [None], dtype=pl.UInt32).new_from_index(0, height)
 
 

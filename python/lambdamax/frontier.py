@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import numpy as np
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 
 from lambdamax import columns
 from lambdamax.catalog import Catalog, load_catalog
-from lambdamax.chunks import Chunk, Points, Source, opened
+from lambdamax.chunks import BLOCK_ROWS, Chunk, Points, Source, opened
 from lambdamax.exceptions import Fault, FrameError, StoreError, UnknownName
 from lambdamax.frames import REPLICA_COLUMNS
 from lambdamax.objectives import (
@@ -24,13 +27,23 @@ from lambdamax.objectives import (
     given_columns,
     objectives_of,
 )
-from lambdamax.reducing import GROUP, TIE, Reducer, Summary, in_order_of_keys, place_within, rounded, rounded_names, ties, value_names
+from lambdamax.reducing import (
+    GROUP,
+    Outcome,
+    Reducer,
+    Summary,
+    in_order,
+    place_within,
+    rounded,
+    rounded_names,
+    value_names,
+)
 from lambdamax.replicas import Deployment
-from lambdamax.store import WEIGHT
+from lambdamax.store import WEIGHT, write_frames, written
 
 _SHARE: Final = "share_of_best"
 _BECAUSE: Final = "unsupported_because"
-_CONTEST, _PLACE = "_contest", "_place"
+_CONTEST, _PLACE, _COUNTED = "_contest", "_place", "_counted"
 _NOBODY: Final = pl.DataFrame(schema={GROUP: pl.UInt32, "rank": pl.UInt32, _SHARE: pl.Float64})
 _WHY: Final = ("points", "points_ok", "refused", _BECAUSE)
 
@@ -66,8 +79,48 @@ def frontier(
     goal = ranking_goal(points.names, points.kept, _objective(maximize, minimize), by=by, compare=compare, best=best)
     _refuse_beyond(points.kept, goal, source)
     because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
-    ranking = _ranking(_reduced(points, goal, because), because, points)
-    return points.told(ranking, _arranged(ranking, points.names, goal))
+    ranking = _ranking(_reduced(points, goal, because).outcome(), because, points)
+    rows = ranking.about(ranking.rows)
+    return points.told(rows, _arranged(rows.columns, points.names, goal))
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `write_frontier` wrote: the rows of the table, and how many points and ok points its groups have."""
+
+    path: Path
+    rows: int
+    points: int
+    points_ok: int
+
+
+def write_frontier(
+    source: Source,
+    out: str | Path,
+    *,
+    maximize: str | None = None,
+    minimize: str | None = None,
+    by: Sequence[str] | None = None,
+    compare: str | None = None,
+    best: int = 1,
+    catalog: Catalog | None = None,
+) -> Written:
+    """Write the table that `frontier` gives for the same arguments as the Parquet file `out`, whole or not at all.
+
+    Its rows pass through memory by some ten thousand, put by on the way beside `out`, which takes about as much room as
+    the file: memory grows with the keys of the answer, not with its columns. Raises what `frontier` raises, and
+    StoreError if the file cannot be written.
+    """
+    path = Path(out)
+    points = opened(source)
+    goal = ranking_goal(points.names, points.kept, _objective(maximize, minimize), by=by, compare=compare, best=best)
+    _refuse_beyond(points.kept, goal, source)
+    because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
+    ranking = _ranking(_reduced(points, goal, because).outcome(), because, points)
+    temporary = path.with_name(f"{path.name}.tmp")
+    with written(path, temporary), TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder:
+        write_frames(_in_blocks(ranking, points, goal, Path(folder)), temporary)
+    return Written(path, ranking.rows.height, *ranking.totals)
 
 
 def pareto(
@@ -168,7 +221,7 @@ def _reduced(points: Points, goal: Goal, because: _Because | None = None) -> Red
         reducer.take(summary)
         if because is not None and told is not None:
             because.take(told)
-    if not reducer.counts().height:
+    if not reducer.has_points:
         raise FrameError((Fault("frontier", "source", "no rows", "solved points"),))
     return reducer
 
@@ -195,13 +248,17 @@ class _Because:
         """Take in what `look` made of a chunk."""
         self._told.append(told)
 
-    def told(self, groups: pl.DataFrame) -> pl.Series:
-        """Of each of `groups`, which have the keys, the reasons as a list; null for none."""
+    def told(self, groups: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+        """Of each of `groups`, which have the keys, the place of its reasons in the second, which is lists, or null."""
         if not self._told:
-            return pl.Series(_BECAUSE, [None], dtype=pl.List(pl.String)).new_from_index(0, groups.height)
+            nothing = pl.Series([None], dtype=pl.UInt32).new_from_index(0, max(groups.height, 1))
+            return nothing, pl.Series(_BECAUSE, [], dtype=pl.List(pl.String))
         every = pl.concat(self._told).unique(maintain_order=True)
-        listed = every.group_by(self._keys, maintain_order=True).agg(pl.col(_BECAUSE))
-        return groups.join(listed, on=self._keys, how="left", nulls_equal=True, maintain_order="left")[_BECAUSE]
+        if not self._keys:
+            return pl.Series([0], dtype=pl.UInt32), every.select(pl.col(_BECAUSE).implode()).to_series()
+        listed = every.group_by(self._keys, maintain_order=True).agg(pl.col(_BECAUSE)).with_row_index(_PLACE)
+        placed = groups.join(listed, on=self._keys, how="left", nulls_equal=True, maintain_order="left")
+        return placed[_PLACE], listed[_BECAUSE]
 
 
 @cache
@@ -214,17 +271,57 @@ def _reason(catalog: Catalog, at: Deployment) -> str | None:
         return f"{at.model}: its config.json describes a model that cannot be sized"
 
 
-def _ranking(reducer: Reducer, because: _Because, points: Points) -> pl.DataFrame:
-    """The rows of the answer in their order: keys, rank and share, what is known of the group, what its chunk told."""
-    goal, groups = reducer.goal, reducer.groups()
-    order = in_order_of_keys(groups, goal.keys)
-    sorted_groups = pl.DataFrame([pl.Series(GROUP, order), _contests(groups, order, goal.keys[:-1])])
-    standings = reducer.standings()
-    ranked = _NOBODY if standings is None else _ranked(standings, sorted_groups, goal, points)
-    rows = sorted_groups.with_row_index(_PLACE).join(ranked, on=GROUP, how="left")
+@dataclass(frozen=True)
+class _Ranking:
+    """The answer before its points are read: what is known of groups once for each, by number."""
+
+    groups: pl.DataFrame
+    """Keys, and the places of what is told of the group in `counts` and `because`."""
+    counts: pl.DataFrame
+    because: pl.Series
+    rows: pl.DataFrame
+    """In their order: `GROUP`, rank, share, and what the chunk told of the point."""
+
+    def about(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Some of its `rows` with all that is known of their groups."""
+        groups = self.groups[rows[GROUP]]
+        told = groups.hstack(self.counts[groups[_COUNTED]]).with_columns(self.because.gather(groups[_BECAUSE]))
+        rest = [name for name in rows.columns if name not in told.columns]
+        return told.drop(_COUNTED).hstack(rows.select(rest)).drop(GROUP)
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """How many points there are, and how many of them are ok."""
+        each = self.counts[self.groups[_COUNTED]]
+        return int(each["points"].sum()), int(each["points_ok"].sum())
+
+
+def _ranking(outcome: Outcome, because: _Because, points: Points) -> _Ranking:
+    order = outcome.order()
+    places = pl.DataFrame([pl.Series(GROUP, order), _contests(outcome.keys, order, outcome.goal.keys[:-1])])
+    ranked = _NOBODY if outcome.standings is None else _ranked(outcome.standings, places, outcome.goal, points)
+    rows = places.with_row_index(_PLACE).join(ranked, on=GROUP, how="left")
     rows = rows.sort(_CONTEST, "rank", _PLACE, nulls_last=True).drop(_CONTEST, _PLACE)
-    about = groups.hstack(_reasons(reducer.counts())).with_columns(because.told(groups))[rows[GROUP]]
-    return about.hstack(rows.select(name for name in rows.columns if name not in about.columns))
+    counted, counts = _once(outcome.counts)
+    told, listed = because.told(outcome.keys)
+    groups = outcome.keys.hstack([counted.alias(_COUNTED), told.alias(_BECAUSE)])
+    return _Ranking(groups, _reasons(counts), listed, rows)
+
+
+def _once(frame: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """For each row its place among the different ones, and these."""
+    different = frame.unique(maintain_order=True)
+    numbered = different.with_row_index(_PLACE)
+    return frame.join(numbered, on=frame.columns, how="left", maintain_order="left")[_PLACE], different
+
+
+def _in_blocks(ranking: _Ranking, points: Points, goal: Goal, folder: Path) -> Iterator[pl.DataFrame]:
+    """The table of the ranking, some rows at a time."""
+    known = ranking.about(ranking.rows.clear()).columns
+    shown = _arranged(known, points.names, goal)
+    read = points.in_blocks(ranking.rows, [name for name in shown if name not in known], folder)
+    for rows, told in zip(ranking.rows.iter_slices(BLOCK_ROWS), read, strict=True):
+        yield ranking.about(rows).hstack(told).select(shown)
 
 
 def _contests(groups: pl.DataFrame, order: NDArray[np.uint32], shared: Sequence[str]) -> pl.Series:
@@ -238,31 +335,28 @@ def _contests(groups: pl.DataFrame, order: NDArray[np.uint32], shared: Sequence[
 def _ranked(standings: pl.DataFrame, sorted_groups: pl.DataFrame, goal: Goal, points: Points) -> pl.DataFrame:
     """The winners with the place of each in its contest, and its value as a share of the first's."""
     held = standings.join(sorted_groups, on=GROUP, how="left").with_columns(rounded(goal))
-    value, equal = pl.col(value_names(goal)[0]), [_CONTEST, rounded_names(goal)[0]]
-    ordered = held.with_columns(ties(held, equal, points.apart)).sort(_CONTEST, -pl.col(equal[1]), TIE)
+    value, ordered = pl.col(value_names(goal)[0]), in_order(held, [_CONTEST, *rounded_names(goal)], points.apart)
     best_value = value.first().over(_CONTEST)
     # By the reciprocal: the bits are then the same however polars spreads the one value over the others.
     ratio = value * (1 / best_value) if goal.objectives[0].sign > 0 else best_value / value
     share = pl.when(value == best_value).then(1.0).otherwise(ratio)
     found = ordered.with_columns((1 + place_within(_CONTEST)).alias("rank"), share.alias(_SHARE))
-    return found.drop(_CONTEST, TIE, *value_names(goal), *rounded_names(goal))
+    return found.drop(_CONTEST, *value_names(goal), *rounded_names(goal))
 
 
-def _arranged(ranking: pl.DataFrame, given: Sequence[str], goal: Goal) -> list[str]:
+def _arranged(known: Sequence[str], given: Sequence[str], goal: Goal) -> list[str]:
     """The columns of the answer."""
     front = [*goal.keys, "rank", goal.objectives[0].column, _SHARE, "binding_limit", "next_limit", *_WHY]
     rest = [name for name in given if name not in front and name != WEIGHT]
-    return [name for name in (*front, *rest) if name in ranking.columns or name in given]
+    return [name for name in (*front, *rest) if name in known or name in given]
 
 
 def _reasons(counts: pl.DataFrame) -> pl.DataFrame:
-    """Of each group the number of points, of ok points, and the other statuses, most frequent first."""
-    patterns = counts.unique(maintain_order=True)
-    told = [_refused({name: count for name, count in row.items() if count and name != "ok"}) for row in _rows(patterns)]
-    words = patterns.with_columns(pl.Series("refused", told, dtype=pl.String))
+    """The number of points, of ok points, and the other statuses, most frequent first."""
+    told = [_refused({name: count for name, count in row.items() if count and name != "ok"}) for row in _rows(counts)]
     ok = pl.col("ok") if "ok" in counts.columns else pl.lit(0, pl.UInt64)
-    summed = [pl.sum_horizontal(counts.columns).alias("points"), ok.alias("points_ok"), pl.col("refused")]
-    return counts.join(words, on=counts.columns, how="left", maintain_order="left").select(summed)
+    summed = [pl.sum_horizontal(counts.columns).alias("points"), ok.alias("points_ok")]
+    return counts.select(*summed, pl.Series("refused", told, dtype=pl.String))
 
 
 def _rows(frame: pl.DataFrame) -> Iterator[dict[str, int]]:

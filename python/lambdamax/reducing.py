@@ -22,12 +22,13 @@ from lambdamax.objectives import Goal, Objective
 _DIGITS: Final = 9
 # Two values with the same digits differ by less than this share of the larger.
 _MARGIN: Final = 2e-8
-_SETTLE_ROWS: Final = 65_536
+# Numbers that are held before winners are told from candidates.
+_SETTLE_CELLS: Final = 4_194_304
 _STATUSES: Final = columns.column("status").values
 _NO_CODE: Final = 2**64 - 1
-TIE: Final = "_tie"
+_MOST_PLACES: Final = 2**63
+_TIE: Final = "_tie"
 GROUP: Final = "_group"
-_STATUS, _COUNT = "_status", "_count"
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,47 @@ class Summary:
 
     keys: pl.DataFrame
     """Of each of its groups, in the order of their first rows."""
-    counts: pl.DataFrame
-    """Points by group (its number) and status code."""
+    counted: NDArray[Any]
+    """Groups, by number, once for each status of a point of it."""
+    status: NDArray[np.uint8]
+    """The codes of these statuses."""
+    counts: NDArray[np.uint64]
+    """How many points each of them has."""
     groups: NDArray[np.uint32]
     """Of each candidate, by number."""
     values: list[NDArray[np.float64]]
     """Of the candidates, for each objective; larger is better."""
     rows: pl.DataFrame
     """The candidates, as the chunk tells them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of all points, by groups, which have numbers."""
+
+    goal: Goal
+    keys: pl.DataFrame
+    """Of each group, by number; without keys there is one group and no column."""
+    counts: pl.DataFrame
+    """Of each group, by number, its points of each status that any point has."""
+    standings: pl.DataFrame | None
+    """The winners by group, in each from the best; None where no point can win.
+
+    `GROUP` is the number of the group, `value_names` of the goal are the values, larger is better; then what the chunks
+    told of each.
+    """
+
+    def order(self) -> NDArray[np.uint32]:
+        """The numbers of the groups, sorted by their keys: text by its letters, null last."""
+        places, size = np.zeros(self.counts.height, dtype=np.uint64), 1
+        for name in self.goal.keys:
+            place = _dense(self.keys[name])
+            most = int(place.max()) + 1
+            if size * most > _MOST_PLACES:
+                places = np.unique(places, return_inverse=True)[1].astype(np.uint64)
+                size = int(places.max()) + 1
+            places, size = places * np.uint64(most) + place, size * most
+        return np.argsort(places, kind="stable").astype(np.uint32)
 
 
 class Reducer:
@@ -57,11 +91,19 @@ class Reducer:
     def __init__(self, goal: Goal, apart: Callable[[pl.DataFrame], pl.DataFrame] = whole_points) -> None:
         """None so far. `apart` gives the columns that tell candidates apart: see `Points`."""
         self.goal, self._apart = goal, apart
-        self._state = Winners(len(goal.keys), len(goal.objectives), goal.best, _MARGIN)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._state = Winners(len(self.goal.keys), len(self.goal.objectives), self.goal.best, _MARGIN)
         self._codes: dict[str, dict[str, int]] = {}
         self._opened: list[pl.DataFrame] = []
         self._kept: list[pl.DataFrame] = []
         self._rows = self._settled_rows = 0
+
+    @property
+    def has_points(self) -> bool:
+        """Whether there was any point."""
+        return any(len(self._state.counts(code)) for code in range(len(_STATUSES)))
 
     @cached_property
     def wanted(self) -> list[str]:
@@ -78,25 +120,23 @@ class Reducer:
         values = [_values(narrow[each.column], each, may_win) for each in self.goal.objectives]
         state = Winners(len(keys), len(values), self.goal.best, _MARGIN)
         candidates, groups, opened = state.add(keys, values, status, weights)
-        counts = pl.concat(_counts(state, code) for code in range(len(_STATUSES)))
         best = [column[candidates] for column in values]
-        return Summary(narrow.select(self.goal.keys)[opened], counts, groups, best, chunk.rows(candidates))
+        return Summary(narrow.select(self.goal.keys)[opened], *_counts(state), groups, best, chunk.rows(candidates))
 
     def take(self, summary: Summary) -> None:
         """Take in a chunk."""
-        counts = summary.counts.sort(GROUP, maintain_order=True)
-        place = np.concatenate([counts[GROUP].to_numpy(), summary.groups])
-        nothing = np.full(counts.height, math.nan)
+        ahead, count = len(summary.counted), len(summary.groups)
+        places = np.concatenate([summary.counted, summary.groups])
         candidates, groups, opened = self._state.add(
-            [_bits(summary.keys[name], self._codes.setdefault(name, {}))[place] for name in self.goal.keys],
-            [np.concatenate([nothing, values]) for values in summary.values],
-            np.concatenate([counts[_STATUS].to_numpy(), np.zeros(len(summary.groups), np.uint8)]),
-            np.concatenate([counts[_COUNT].to_numpy(), np.zeros(len(summary.groups), np.uint64)]),
+            [_bits(summary.keys[name], self._codes.setdefault(name, {}))[places] for name in self.goal.keys],
+            [np.concatenate([np.full(ahead, math.nan), values]) for values in summary.values],
+            np.concatenate([summary.status, np.zeros(count, np.uint8)]),
+            np.concatenate([summary.counts, np.zeros(count, np.uint64)]),
         )
         if len(opened) and self.goal.keys:
-            self._opened.append(summary.keys[place[opened]])
+            self._opened.append(summary.keys[places[opened]])
         if len(candidates):
-            kept = candidates - np.uint32(counts.height)
+            kept = candidates - np.uint32(ahead)
             values = zip(value_names(self.goal), summary.values, strict=True)
             held = [pl.Series(GROUP, groups), *(pl.Series(name, column[kept]) for name, column in values)]
             self._keep(pl.DataFrame(held).hstack(summary.rows[kept]))
@@ -105,39 +145,29 @@ class Reducer:
         """Take in a chunk at once. FrameError if a status is unknown."""
         self.take(self.summary(chunk, weights))
 
-    def standings(self) -> pl.DataFrame | None:
-        """The winners by group, in each from the best; None where no point can win.
-
-        `GROUP` is the number of the group, `value_names` of the goal are the values, larger is better; then what the
-        chunks told of each.
-        """
-        if not self._kept:
-            return None
-        self._settle()
-        return self._kept[0]
+    def outcome(self) -> Outcome:
+        """What has come of the points; the reducer holds none of them any longer."""
+        if self._kept:
+            self._settle()
+        counted = {name: self._state.counts(code) for code, name in enumerate(_STATUSES)}
+        counts = pl.DataFrame({name: counts for name, counts in counted.items() if len(counts)})
+        keys = pl.concat(self._opened) if self._opened else pl.DataFrame()
+        outcome = Outcome(self.goal, keys, counts, self._kept[0] if self._kept else None)
+        self._begin()
+        return outcome
 
     def winners(self) -> pl.DataFrame | None:
-        """What the chunks told of the winners, sorted by group and in each from the best; None where no point can win.
-        """
-        found = self.standings()
-        if found is None:
+        """What the chunks told of the winners, sorted by group and in each from the best; None where none can win."""
+        outcome = self.outcome()
+        if outcome.standings is None:
             return None
-        place = np.argsort(in_order_of_keys(self.groups(), self.goal.keys)).astype(np.uint32)
-        return found.sort(pl.Series(place).gather(found[GROUP]), maintain_order=True).drop(GROUP, *value_names(self.goal))
-
-    def groups(self) -> pl.DataFrame:
-        """The keys of each group, by number; without keys there is one group and no column."""
-        return pl.concat(self._opened) if self._opened else pl.DataFrame()
-
-    def counts(self) -> pl.DataFrame:
-        """For each group, by number, its points of each status that any point has."""
-        counted = {name: self._state.counts(code) for code, name in enumerate(_STATUSES)}
-        return pl.DataFrame({name: counts for name, counts in counted.items() if len(counts)})
+        place = pl.Series(np.argsort(outcome.order())).gather(outcome.standings[GROUP])
+        return outcome.standings.sort(place, maintain_order=True).drop(GROUP, *value_names(self.goal))
 
     def _keep(self, candidates: pl.DataFrame) -> None:
         self._kept.append(candidates)
         self._rows += candidates.height
-        if self._rows > 2 * self._settled_rows + _SETTLE_ROWS:
+        if self._rows > 2 * self._settled_rows + _SETTLE_CELLS // candidates.width:
             self._settle()
 
     def _settle(self) -> None:
@@ -169,14 +199,31 @@ def settle(candidates: pl.DataFrame, goal: Goal, apart: Callable[[pl.DataFrame],
     Pareto set has the first.
     """
     values = rounded_names(goal)
-    alive = _unbeaten(candidates.with_columns(rounded(goal)), values, goal.best)
-    alive = alive.with_columns(ties(alive, [GROUP, *values], apart))
-    alive = alive.sort(GROUP, *(-pl.col(name) for name in values), TIE)
-    if goal.best:
-        alive = alive.filter(place_within(GROUP) < goal.best)
-    else:
-        alive = alive.filter(pl.struct(GROUP, *values).is_first_distinct())
-    return alive.drop(TIE, *values)
+    alive = in_order(_unbeaten(candidates.with_columns(rounded(goal)), values, goal.best), [GROUP, *values], apart)
+    kept = place_within(GROUP) < goal.best if goal.best else ~_follows([GROUP, *values])
+    return alive.filter(kept).drop(values)
+
+
+def in_order(points: pl.DataFrame, by: Sequence[str], apart: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
+    """`points` by the numbers in the columns `by`, the first ascending, the others descending, ties by the total order."""
+    ordered = points.sort(by, descending=[False, *([True] * (len(by) - 1))], maintain_order=True)
+    follows = ordered.select(_follows(by)).to_series()
+    if not follows.any():
+        return ordered
+    tied = follows | follows.shift(-1, fill_value=False)
+    few = apart(ordered.filter(tied))
+    numbered = ordered.filter(tied).select((~_follows(by)).cum_sum().alias(_TIE)).to_series()
+    names = [comparable(few, name) for name in few.columns]
+    order = few.select(pl.arg_sort_by([numbered, *names], nulls_last=True)).to_series()
+    places = np.arange(ordered.height)
+    settled = np.flatnonzero(tied.to_numpy())
+    places[settled] = settled[order.to_numpy()]
+    return ordered[places]
+
+
+def _follows(names: Sequence[str]) -> pl.Expr:
+    """Whether a row has the numbers of the one before it."""
+    return pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in names).fill_null(value=False)
 
 
 def place_within(name: str) -> pl.Expr:
@@ -194,25 +241,14 @@ def _unbeaten(candidates: pl.DataFrame, values: Sequence[str], best: int) -> pl.
     return candidates[alive]
 
 
-def ties(points: pl.DataFrame, equal: Sequence[str], apart: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.Series:
-    """The place of each point among those that have the values of another in the columns `equal`, by the total order;
-    else 0.
-    """
-    tied = points.select(pl.struct(equal).is_duplicated()).to_series()
-    places = np.zeros(points.height, dtype=np.uint32)
-    if tied.any():
-        few = apart(points.filter(tied))
-        order = few.select(pl.arg_sort_by([comparable(few, name) for name in few.columns], nulls_last=True)).to_series()
-        places[np.flatnonzero(tied.to_numpy())[order.to_numpy()]] = np.arange(few.height, dtype=np.uint32)
-    return pl.Series(TIE, places)
-
-
-def in_order_of_keys(groups: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint32]:
-    """The numbers of the groups, sorted by their keys: text by its letters, null last."""
-    if not keys:
-        return np.zeros(1, dtype=np.uint32)
-    order = groups.select(pl.arg_sort_by([comparable(groups, name) for name in keys], nulls_last=True))
-    return order.to_series().cast(pl.UInt32).to_numpy()
+def _dense(series: pl.Series) -> NDArray[np.uint64]:
+    """The place of each value among those that there are, as they sort, null last."""
+    if isinstance(series.dtype, pl.Enum):
+        names = series.dtype.categories
+        series = series.to_physical().replace_strict(pl.int_range(len(names), eager=True), names.rank("ordinal"))
+    elif not series.dtype.is_numeric():
+        series = series.cast(pl.String)
+    return _whole(series.rank("dense").fill_null(len(series) + 1))
 
 
 def comparable(points: pl.DataFrame, name: str) -> pl.Expr:
@@ -237,11 +273,14 @@ def _values(series: pl.Series, objective: Objective, may_win: NDArray[np.bool_])
     return np.where(may_win, objective.sign * values, math.nan)
 
 
-def _counts(state: Winners, code: int) -> pl.DataFrame:
-    counts = state.counts(code)
-    groups = np.flatnonzero(counts).astype(np.uint32)
-    status = pl.Series(_STATUS, [code], dtype=pl.UInt8).new_from_index(0, len(groups))
-    return pl.DataFrame([pl.Series(GROUP, groups), status, pl.Series(_COUNT, counts[groups])])
+def _counts(state: Winners) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np.uint64]]:
+    """Group, status code and number of all points of a group that share a status, group after group."""
+    counted = [(code, state.counts(code)) for code in range(len(_STATUSES))]
+    there = [(code, counts) for code, counts in counted if len(counts)]
+    table = np.stack([counts for _, counts in there], axis=1)
+    groups, places = np.nonzero(table)
+    codes = np.array([code for code, _ in there], dtype=np.uint8)
+    return groups, codes[places], table[groups, places]
 
 
 def _is_constant(series: pl.Series) -> bool:
@@ -255,7 +294,7 @@ def _bits(series: pl.Series, codes: dict[str, int]) -> NDArray[np.uint64]:
         return _whole(series.to_physical())
     if series.dtype.is_float():
         values = series.cast(pl.Float64).fill_null(math.nan).to_numpy() + 0.0
-        return np.where(np.isnan(values), math.nan, values).view(np.uint64)
+        return (np.where(np.isnan(values), math.nan, values) if np.isnan(values.max(initial=0.0)) else values).view(np.uint64)
     return _whole(series if series.dtype.is_numeric() else _coded(series.cast(pl.String), codes))
 
 

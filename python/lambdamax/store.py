@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
@@ -35,8 +36,11 @@ WEIGHT: Final = "points"
 """In the parts of a sweep that kept the frontier: how many points a row stands for."""
 FORMAT: Final = 1
 _COMPRESSION: Final = {"compression": "zstd", "compression_level": 1}
+# What the Parquet writer of pyarrow takes.
+_OLDEST: Final = pl.CompatLevel.oldest()
 _SAVE_EVERY_S: Final = 2.0
 _SHOWN: Final = 60
+_SHORT_TEXT: Final = 32
 _AGAIN: Final = "run the same sweep again into that directory; it solves only what is missing"
 _ELSEWHERE: Final = "give an empty directory, one to be made, or that of the same sweep"
 _MAKE_ROOM: Final = "free space or choose another place; what is done is kept"
@@ -206,19 +210,38 @@ class PartFile:
         return _tried(self.path, lambda: pl.read_parquet(content or self.path, columns=list(names)))
 
     def rows(self, places: pl.Series, names: Sequence[str]) -> pl.DataFrame:
-        """The rows at `places`, which are sorted, with these columns; groups of rows without any are not looked at."""
-        return _tried(self.path, lambda: pl.concat(self._spans(places, names), rechunk=False))
+        """The rows at `places`, which are sorted, with these columns. Row groups without any are not looked at."""
+        return _tried(self.path, lambda: pl.concat(_spans(self.path.read_bytes(), places, names), rechunk=False))
 
-    def _spans(self, places: pl.Series, names: Sequence[str]) -> Iterator[pl.DataFrame]:
-        start, scanned = 0, pl.scan_parquet(self.path).select(names)
-        about = pq.read_metadata(self.path)
-        for group in range(about.num_row_groups):
-            stop = start + about.row_group(group).num_rows
-            held = places.filter(places.is_between(start, stop, closed="left"))
-            if len(held):
-                span = scanned.slice(held[0], held[-1] - held[0] + 1).collect(engine="in-memory")
-                yield span.select(pl.all().gather(held - held[0]))
-            start = stop
+
+def _spans(content: bytes, places: pl.Series, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The rows at `places` of each row group that holds any. What is the same in a whole group is not decoded."""
+    start, scanned, about = 0, pl.scan_parquet(content), pq.read_metadata(pa.BufferReader(content))
+    schema, place_of = scanned.collect_schema(), {name: place for place, name in enumerate(about.schema.names)}
+    for group in map(about.row_group, range(about.num_row_groups)):
+        held = places.filter(places.is_between(start, start + group.num_rows, closed="left"))
+        if len(held):
+            same = {name: value for name in names for value in _same(group.column(place_of[name]))}
+            differing = scanned.select(name for name in names if name not in same)
+            span = differing.slice(held[0], held[-1] - held[0] + 1).collect(engine="in-memory")
+            alike = [pl.Series(name, [value], schema[name]).new_from_index(0, len(held)) for name, value in same.items()]
+            yield pl.DataFrame([*span.select(pl.all().gather(held - held[0])), *alike]).select(names)
+        start += group.num_rows
+
+
+def _same(column: Any) -> Iterator[Any]:
+    """The one value of a column within a row group, None where that is null; nothing where statistics leave it open."""
+    stated = column.statistics
+    if stated is None or not stated.has_null_count:
+        return
+    if stated.null_count == column.num_values:
+        yield None
+    elif not stated.null_count and stated.has_min_max and stated.min == stated.max and not _may_be_cut(stated.min):
+        yield stated.min
+
+
+def _may_be_cut(bound: Any) -> bool:
+    return isinstance(bound, str | bytes) and len(bound) >= _SHORT_TEXT
 
 
 def part_files(directory: str | Path) -> list[PartFile]:
@@ -285,9 +308,21 @@ def written(path: Path, temporary: Path) -> Iterator[None]:
 
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write `frame` as Parquet; fields that the dictionary knows carry their `unit` and `meaning` as metadata."""
-    schema = frame.head(0).to_arrow().schema
-    described = pa.schema([_described(schema.field(name)) for name in schema.names])
-    frame.write_parquet(path, arrow_schema=described, **_COMPRESSION)  # type: ignore[arg-type]
+    frame.write_parquet(path, arrow_schema=_schema(frame), **_COMPRESSION)  # type: ignore[arg-type]
+
+
+def write_frames(frames: Iterable[pl.DataFrame], path: Path) -> None:
+    """Write frames of one schema, of which there is at least one, as the row groups of one file; else as `write_frame`."""
+    ahead = iter(frames)
+    first = next(ahead)
+    with pq.ParquetWriter(path, _schema(first, _OLDEST), **_COMPRESSION) as writer:
+        for frame in chain([first], ahead):
+            writer.write_table(frame.to_arrow(compat_level=_OLDEST).cast(writer.schema))
+
+
+def _schema(frame: pl.DataFrame, level: pl.CompatLevel | None = None) -> pa.Schema:
+    schema = frame.head(0).to_arrow(compat_level=level).schema
+    return pa.schema([_described(schema.field(name)) for name in schema.names])
 
 
 def _described(arrow: pa.Field) -> pa.Field:

@@ -45,7 +45,8 @@ struct Groups {
     count: usize,
     /// Keys, one group after another.
     keys: Vec<u64>,
-    hashes: Vec<u64>,
+    /// The group that last followed each: grids repeat their order, so that it mostly does again.
+    followers: Vec<u32>,
     /// Numbers by hash, linear probing; `EMPTY` where there is none.
     slots: Vec<u32>,
 }
@@ -75,20 +76,25 @@ impl Groups {
 
     /// The number of the group of a row, and whether it is new.
     fn number(&mut self, keys: &[&[u64]], row: usize) -> (u32, bool) {
-        let hash = keys.iter().fold(0, |hash, column| mixed(hash ^ column[row]));
         let mask = self.slots.len() - 1;
-        let mut slot = hash as usize & mask;
+        let mut slot = hash(keys.iter().map(|column| column[row])) & mask;
         loop {
             let known = self.slots[slot];
             if known == EMPTY {
                 break;
             }
-            if self.hashes[known as usize] == hash && self.is_at(known as usize, keys, row) {
+            if self.is_at(known as usize, keys, row) {
                 return (known, false);
             }
             slot = (slot + 1) & mask;
         }
-        (self.open(slot, hash, keys, row), true)
+        (self.open(slot, keys, row), true)
+    }
+
+    /// The group that last followed `group`, if the row is of it.
+    fn follower(&self, group: u32, keys: &[&[u64]], row: usize) -> Option<u32> {
+        let next = self.followers[group as usize];
+        (next != EMPTY && self.is_at(next as usize, keys, row)).then_some(next)
     }
 
     fn is_at(&self, group: usize, keys: &[&[u64]], row: usize) -> bool {
@@ -96,11 +102,11 @@ impl Groups {
         held.iter().zip(keys).all(|(held, column)| *held == column[row])
     }
 
-    fn open(&mut self, slot: usize, hash: u64, keys: &[&[u64]], row: usize) -> u32 {
+    fn open(&mut self, slot: usize, keys: &[&[u64]], row: usize) -> u32 {
         let number = self.count as u32;
         self.count += 1;
         self.slots[slot] = number;
-        self.hashes.push(hash);
+        self.followers.push(EMPTY);
         self.keys.extend(keys.iter().map(|column| column[row]));
         if 2 * self.count > self.slots.len() {
             self.grow();
@@ -111,14 +117,19 @@ impl Groups {
     fn grow(&mut self) {
         let mask = 2 * self.slots.len() - 1;
         self.slots = vec![EMPTY; mask + 1];
-        for (number, hash) in self.hashes.iter().enumerate() {
-            let mut slot = *hash as usize & mask;
+        for number in 0..self.count {
+            let held = &self.keys[number * self.width..(number + 1) * self.width];
+            let mut slot = hash(held.iter().copied()) & mask;
             while self.slots[slot] != EMPTY {
                 slot = (slot + 1) & mask;
             }
             self.slots[slot] = number as u32;
         }
     }
+}
+
+fn hash(keys: impl Iterator<Item = u64>) -> usize {
+    keys.fold(0, |hash, key| mixed(hash ^ key)) as usize
 }
 
 /// Spreads bits: a multiplication, and its high half over its low one.
@@ -182,15 +193,28 @@ impl Frontier {
     fn numbered(&mut self, chunk: &Chunk, opened: &mut Vec<u32>) -> Vec<u32> {
         let mut numbers: Vec<u32> = Vec::with_capacity(chunk.status.len());
         for (row, code) in chunk.status.iter().enumerate() {
-            let group = match numbers.last() {
-                Some(&last) if self.groups.is_at(last as usize, chunk.keys, row) => last,
-                _ => self.number(chunk.keys, row, opened),
-            };
+            let group = self.next(numbers.last().copied(), chunk.keys, row, opened);
             let weight = chunk.weights.get(row).copied().unwrap_or(1);
             self.count(group as usize, usize::from(*code), weight);
             numbers.push(group);
         }
         numbers
+    }
+
+    /// The group of a row after one of the group `last`.
+    fn next(&mut self, last: Option<u32>, keys: &[&[u64]], row: usize, opened: &mut Vec<u32>) -> u32 {
+        let Some(last) = last else {
+            return self.number(keys, row, opened);
+        };
+        if self.groups.is_at(last as usize, keys, row) {
+            return last;
+        }
+        if let Some(group) = self.groups.follower(last, keys, row) {
+            return group;
+        }
+        let group = self.number(keys, row, opened);
+        self.groups.followers[last as usize] = group;
+        group
     }
 
     fn count(&mut self, group: usize, status: usize, weight: u64) {
@@ -364,7 +388,10 @@ mod tests {
         let mut frontier = Frontier::new(0, 1, 1, Keep::Best(1), 1e-8);
         let values = [1.0, 1.0 - 1e-9, 1.0 - 1e-7, f64::NAN];
         let chunk = Chunk { keys: &[], objectives: &[&values], status: &[0; 4], weights: &[2, 1, 1, 1] };
-        assert_eq!(frontier.add(&chunk).unwrap(), Added { candidates: vec![0, 1], groups: vec![0, 0], opened: vec![0] });
+        assert_eq!(
+            frontier.add(&chunk).unwrap(),
+            Added { candidates: vec![0, 1], groups: vec![0, 0], opened: vec![0] }
+        );
         assert_eq!(frontier.counts(0), [5]);
     }
 
