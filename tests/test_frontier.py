@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import lambdamax
 from lambdamax import columns
-from lambdamax.exceptions import FrameError
+from lambdamax.exceptions import FrameError, StoreError
 from lambdamax.spec import parse_spec
 from lambdamax.store import part_paths
 
@@ -141,3 +142,57 @@ def test_a_difference_beyond_nine_digits_is_a_tie() -> None:
         ]
     )
     assert lambdamax.frontier(points, by=["model"])["max_num_batched_tokens"].to_list() == [2048.0]
+
+
+@pytest.mark.parametrize("by", GROUPS, ids=str)
+@pytest.mark.parametrize("block_rows", [7, 65_536])
+def test_what_is_written_block_by_block_is_what_is_returned(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: list[str] | None, block_rows: int
+) -> None:
+    monkeypatch.setattr("lambdamax.chunks.BLOCK_ROWS", block_rows)
+    expected = lambdamax.frontier(directory, by=by, best=2)
+    for source in (directory, lambdamax.scan(SPEC)):
+        done = lambdamax.write_frontier(source, tmp_path / "best.parquet", by=by, best=2)
+        found = pl.read_parquet(done.path)
+        assert found.schema == expected.schema
+        assert found.equals(expected)
+        once = expected.unique(expected.columns[: expected.columns.index("rank")])
+        assert (done.rows, done.points, done.points_ok) == (
+            expected.height,
+            once["points"].sum(),
+            once["points_ok"].sum(),
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["best.parquet"]
+
+
+def test_a_file_that_cannot_be_filled_is_left_as_it_was(directory: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "sweep"
+    shutil.copytree(directory, damaged)
+    part = part_paths(damaged)[-1]
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    out = tmp_path / "best.parquet"
+    out.write_bytes(b"before")
+    with pytest.raises(StoreError, match=f"{part.name}: it is not the part that the sweep wrote") as caught:
+        lambdamax.write_frontier(damaged, out)
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(StoreError, match=r"best\.parquet: it cannot be written"):
+        lambdamax.write_frontier(directory, tmp_path / "nowhere" / "best.parquet")
+    assert out.read_bytes() == b"before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.parquet", "sweep"]
+
+
+def test_readers_at_work_at_once_do_not_change_the_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = lambdamax.frontier(directory, by=["model"], best=3)
+    for workers in (1, 3):
+        monkeypatch.setattr(pl, "thread_pool_size", lambda workers=workers: workers)
+        assert lambdamax.frontier(directory, by=["model"], best=3).equals(expected)
+
+
+def test_ties_across_parts_go_to_the_smaller_value(directory: Path, whole: pl.DataFrame) -> None:
+    """Weights are the same at all lengths, which are in all parts: nothing but ties decides."""
+    found = lambdamax.frontier(directory, by=[], minimize="tpot_floor_s").filter(pl.col("rank").is_not_null())
+    for row in found.iter_rows(named=True):
+        equal = whole.filter((pl.col("gpu") == row["gpu"]) & (pl.col("status") == "ok"))
+        equal = equal.filter(pl.col("tpot_floor_s") == equal["tpot_floor_s"].min())
+        assert equal.height > 1
+        assert (row["isl_tokens"], row["osl_tokens"]) == (equal["isl_tokens"].min(), equal["osl_tokens"].min())

@@ -387,3 +387,29 @@ def test_mistakes_are_told_in_one_line_each(sweep: Path, tmp_path: Path) -> None
     refused = invoke(f"report {sweep} --out {tmp_path / 'file' / 'r.html'}")
     assert refused.exit_code == 1
     assert "it cannot be written" in refused.stderr
+
+
+def test_where_an_slo_is_on_a_percentile_ttft_is_told_at_that_one(tmp_path: Path) -> None:
+    text = SPEC.replace("tpot_s = [0.03, 0.05]", "percentile = [0, 90, 95]").replace(
+        'plan = ["on-demand", "reserved"]', ""
+    )
+    found, data = numbers(swept(tmp_path, text))
+    assert data["statistics"] == {"0": "mean", "90": "p90", "95": "p99"}
+    place = [axis["name"] for axis in data["axes"]].index("slo_percentile")
+    titles, values = [], []
+    for percent in range(3):
+        at = list(data["start"])
+        at[place] = percent
+        winner = at_selection(found.ranking, data, at).row(0, named=True)
+        told = ("ttft_mean_s", "ttft_p90_s", "ttft_p99_s")[percent]
+        best = options(data, at)[0]
+        assert best["ttft_ms"] == pytest.approx(winner[told] * 1e3, rel=6e-3)
+        curve = [row for row in curve_rows(data, at, "ttft") if row["kind"] == "curve"]
+        asked = {key: winner[key] for key in ("model", "gpu", "tp", "weight_dtype", "isl_tokens", "osl_tokens")}
+        loads = lambdamax.load(pl.DataFrame([{**asked, "rate_rps": row["rate"]} for row in curve]))
+        assert [row["value"] for row in curve] == pytest.approx((loads[told] * 1e3).to_list(), rel=2e-2)
+        assert f"a {('mean', 'p90', 'p99')[percent]} TTFT of" in answer(data, at)[1]
+        titles.append(ttft_title(data, at))
+        values.append(table_row(best)[11])
+    assert titles == ["mean TTFT, ms", "p90 TTFT, ms", "p99 TTFT, ms, for an SLO on p95"]
+    assert [value.partition(" ")[2] for value in values] == ["", "(p90)", "(p99)"]

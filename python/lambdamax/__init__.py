@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lambdamax.frontier import frontier as frontier
     from lambdamax.frontier import kept_goal as kept_goal
     from lambdamax.frontier import pareto as pareto
+    from lambdamax.frontier import write_frontier as write_frontier
     from lambdamax.maps import binding_map as binding_map
     from lambdamax.maps import winner_map as winner_map
     from lambdamax.report import report as report
@@ -105,6 +106,7 @@ __all__ = [
     "sweep",
     "validate",
     "winner_map",
+    "write_frontier",
 ]
 
 _HOMES: Final = {
@@ -141,6 +143,7 @@ _HOMES: Final = {
     "spike": "spike",
     "sweep": "sweep",
     "winner_map": "maps",
+    "write_frontier": "frontier",
     "validate": "calibration.validating",
 }
 

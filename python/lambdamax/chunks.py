@@ -61,13 +61,13 @@ class OnDisk:
 
     def __init__(self, part: PartFile, place: int, ahead: Sequence[str]) -> None:
         """Check the part, which is at `place`, and read the columns `ahead`. StoreError if it is damaged."""
-        self._part, self._place, self._content = part, place, part.content()
-        self._ahead = part.read(ahead, self._content)
+        self._part, self._place = part, place
+        self._ahead = part.read(ahead, part.content())
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows, these columns."""
         ahead = set(names) <= set(self._ahead.columns)
-        return self._ahead.select(names) if ahead else self._part.read(names, self._content)
+        return self._ahead.select(names) if ahead else self._part.read(names)
 
     def rows(self, places: NDArray[Any]) -> pl.DataFrame:
         """Where the rows at `places` are."""
@@ -78,10 +78,13 @@ class OnDisk:
 class Points(Protocol):
     """Points that are read as often as need be."""
 
-    names: Sequence[str]
-    """Their columns."""
-    kept: Goal | None
-    """What a sweep kept of them, None where that is every point."""
+    @property
+    def names(self) -> Sequence[str]:
+        """Their columns."""
+
+    @property
+    def kept(self) -> Goal | None:
+        """What a sweep kept of them, None where that is every point."""
 
     def each(self, ahead: Sequence[str], look: Callable[[Chunk], T]) -> Iterator[T]:
         """What `look` makes of each chunk, in their order, several at work at a time; `ahead` is wanted of all rows."""
@@ -108,8 +111,10 @@ class InFrames:
 
     def each(self, ahead: Sequence[str], look: Callable[[Chunk], T]) -> Iterator[T]:
         """What `look` makes of each chunk."""
-        is_there = isinstance(self._source, pl.DataFrame)
-        slices = self._source.iter_slices(_CHUNK_ROWS) if is_there else self._source.collect_batches(chunk_size=_CHUNK_ROWS)
+        if isinstance(self._source, pl.DataFrame):
+            slices = self._source.iter_slices(_CHUNK_ROWS)
+        else:
+            slices = self._source.collect_batches(chunk_size=_CHUNK_ROWS)
         return abreast(lambda frame: look(InMemory(frame)), slices)
 
     def told(self, rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
@@ -147,9 +152,14 @@ class InParts:
         if not lacking:
             return rows.select(names)
         places = _in_order_of_parts(rows)
-        read = list(abreast(lambda held: self._rows(held, lacking), places.partition_by(_PART, maintain_order=True)))
-        found = pl.concat(read) if read else self._nothing(lacking)
-        return rows.hstack(_spread(found, places[_ORDER], rows.height)).select(names)
+        held = places.partition_by(_PART, maintain_order=True)
+        read = [self._nothing(lacking), *abreast(lambda each: self._rows(each, lacking), held)]
+        stacks = [frame.get_columns()[::-1] for frame in read]
+        del read
+        order = _order(places[_ORDER], rows.height)
+        # Column by column, so that no more than one is there twice.
+        columns = ([stack.pop() for stack in stacks] for _ in lacking)
+        return rows.hstack(list(abreast(lambda pieces: _joined(pieces).gather(order), columns))).select(names)
 
     def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
         """`told` of neighbouring rows at a time: each part is read once, its rows put by for the blocks they are of."""
@@ -157,9 +167,10 @@ class InParts:
         _put_by((self._rows(held, names).hstack([held[_ORDER]]) for held in by_part), folder)
         nothing = self._nothing(names).with_columns(pl.lit(0, pl.UInt32).alias(_ORDER))
         for block, start in enumerate(range(0, rows.height, BLOCK_ROWS)):
-            pieces = [pl.read_ipc(path, memory_map=False) for path in folder.glob(f"{block}-*.arrow")]
-            found = pl.concat([nothing, *pieces])
-            yield _spread(found.drop(_ORDER), found[_ORDER] - start, min(rows.height - start, BLOCK_ROWS))
+            pieces = [pl.read_ipc(path) for path in folder.glob(f"{block}-*.arrow")]
+            found = pl.concat([nothing, *pieces], rechunk=True)
+            order = _order(found[_ORDER] - start, min(rows.height - start, BLOCK_ROWS))
+            yield found.select(pl.all().exclude(_ORDER).gather(order))
 
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The inputs."""
@@ -169,7 +180,8 @@ class InParts:
         return self._parts[0].read(names).clear()
 
     def _rows(self, places: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
-        return self._parts[places[_PART][0]].rows(places[_ROW], names)
+        part: PartFile = self._parts[places.item(0, _PART)]
+        return part.rows(places[_ROW], names)
 
 
 def opened(source: Source) -> Points:
@@ -188,21 +200,24 @@ def _in_order_of_parts(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(where).with_row_index(_ORDER).drop_nulls().sort(_PART, _ROW)
 
 
-def _spread(found: pl.DataFrame, places: pl.Series, height: int) -> pl.DataFrame:
-    """The rows of `found` at their `places` of `height`; null where nothing is."""
-    order = _unset(_ORDER, height).scatter(places, pl.int_range(found.height, dtype=pl.UInt32, eager=True))
-    return found.select(pl.all().gather(order))
+def _order(places: pl.Series, height: int) -> pl.Series:
+    """Of each of `height` rows which of those at `places` it is, null for none."""
+    return _unset(_ORDER, height).scatter(places, pl.int_range(len(places), dtype=pl.UInt32, eager=True))
+
+
+def _joined(pieces: list[pl.Series]) -> pl.Series:
+    return pl.concat(pieces, rechunk=True)
 
 
 def _put_by(frames: Iterable[pl.DataFrame], folder: Path) -> None:
     """Write rows into files of `folder` by the block that they are of."""
-    for number, frame in enumerate(_joined(frames)):
+    for number, frame in enumerate(_of_a_block(frames)):
         blocks = frame.with_columns((pl.col(_ORDER) // BLOCK_ROWS).alias(_BLOCK)).partition_by(_BLOCK, as_dict=True)
         for (block,), found in blocks.items():
             found.drop(_BLOCK).write_ipc(folder / f"{block}-{number}.arrow", compression="lz4")
 
 
-def _joined(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+def _of_a_block(frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Neighbouring `frames` put together until they have the rows of a block."""
     held: list[pl.DataFrame] = []
     for frame in frames:
@@ -219,13 +234,13 @@ def _unset(name: str, height: int) -> pl.Series:
 
 
 def abreast(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """`work` of each item in their order, done on several threads, no more than a few ahead of what is taken."""
+    """`work` of each item in their order, on several threads; no more of them are ahead of what is taken."""
     workers = min(_MOST_ABREAST, pl.thread_pool_size())
     with ThreadPoolExecutor(workers, "lambdamax-reader") as pool:
         ahead: deque[Future[T]] = deque()
         for item in items:
-            ahead.append(pool.submit(work, item))
-            if len(ahead) > workers:
+            if len(ahead) == workers:
                 yield ahead.popleft().result()
+            ahead.append(pool.submit(work, item))
         while ahead:
             yield ahead.popleft().result()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -32,6 +32,7 @@ from lambdamax.reducing import (
     Outcome,
     Reducer,
     Summary,
+    first_within,
     in_order,
     place_within,
     rounded,
@@ -44,6 +45,7 @@ from lambdamax.store import WEIGHT, write_frames, written
 _SHARE: Final = "share_of_best"
 _BECAUSE: Final = "unsupported_because"
 _CONTEST, _PLACE, _COUNTED = "_contest", "_place", "_counted"
+_LAST: Final = 2**32 - 1
 _NOBODY: Final = pl.DataFrame(schema={GROUP: pl.UInt32, "rank": pl.UInt32, _SHARE: pl.Float64})
 _WHY: Final = ("points", "points_ok", "refused", _BECAUSE)
 
@@ -75,13 +77,8 @@ def frontier(
     were solved with, None the shipped one. Raises StoreError if the directory is not a finished sweep, or kept too few
     of its points, FrameError if a column is not there.
     """
-    points = opened(source)
-    goal = ranking_goal(points.names, points.kept, _objective(maximize, minimize), by=by, compare=compare, best=best)
-    _refuse_beyond(points.kept, goal, source)
-    because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
-    ranking = _ranking(_reduced(points, goal, because).outcome(), because, points)
-    rows = ranking.about(ranking.rows)
-    return points.told(rows, _arranged(rows.columns, points.names, goal))
+    asked = {"by": by, "compare": compare, "best": best}
+    return _ranking(source, _objective(maximize, minimize), asked, catalog).table()
 
 
 @dataclass(frozen=True)
@@ -111,15 +108,11 @@ def write_frontier(
     the file: memory grows with the keys of the answer, not with its columns. Raises what `frontier` raises, and
     StoreError if the file cannot be written.
     """
-    path = Path(out)
-    points = opened(source)
-    goal = ranking_goal(points.names, points.kept, _objective(maximize, minimize), by=by, compare=compare, best=best)
-    _refuse_beyond(points.kept, goal, source)
-    because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
-    ranking = _ranking(_reduced(points, goal, because).outcome(), because, points)
+    path, asked = Path(out), {"by": by, "compare": compare, "best": best}
+    ranking = _ranking(source, _objective(maximize, minimize), asked, catalog)
     temporary = path.with_name(f"{path.name}.tmp")
     with written(path, temporary), TemporaryDirectory(prefix=f"{path.name}.", dir=path.parent) as folder:
-        write_frames(_in_blocks(ranking, points, goal, Path(folder)), temporary)
+        write_frames(ranking.blocks(Path(folder)), temporary)
     return Written(path, ranking.rows.height, *ranking.totals)
 
 
@@ -215,7 +208,7 @@ def _reduced(points: Points, goal: Goal, because: _Because | None = None) -> Red
 
     def look(chunk: Chunk) -> tuple[Summary, pl.DataFrame | None]:
         weights = chunk.columns([WEIGHT])[WEIGHT].to_numpy() if weighed else None
-        return reducer.summary(chunk, weights), because and because.look(chunk)
+        return reducer.summary(chunk, weights), None if because is None else because.look(chunk)
 
     for summary, told in points.each([*reducer.wanted, *weighed], look):
         reducer.take(summary)
@@ -275,6 +268,8 @@ def _reason(catalog: Catalog, at: Deployment) -> str | None:
 class _Ranking:
     """The answer before its points are read: what is known of groups once for each, by number."""
 
+    points: Points
+    goal: Goal
     groups: pl.DataFrame
     """Keys, and the places of what is told of the group in `counts` and `because`."""
     counts: pl.DataFrame
@@ -282,12 +277,18 @@ class _Ranking:
     rows: pl.DataFrame
     """In their order: `GROUP`, rank, share, and what the chunk told of the point."""
 
-    def about(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Some of its `rows` with all that is known of their groups."""
-        groups = self.groups[rows[GROUP]]
-        told = groups.hstack(self.counts[groups[_COUNTED]]).with_columns(self.because.gather(groups[_BECAUSE]))
-        rest = [name for name in rows.columns if name not in told.columns]
-        return told.drop(_COUNTED).hstack(rows.select(rest)).drop(GROUP)
+    def table(self) -> pl.DataFrame:
+        """All of it."""
+        rows = self._about(self.rows)
+        return self.points.told(rows, self._arranged(rows.columns))
+
+    def blocks(self, folder: Path) -> Iterator[pl.DataFrame]:
+        """All of it, some rows at a time, the others in `folder`, which is empty."""
+        known = self._about(self.rows.clear()).columns
+        shown = self._arranged(known)
+        read = self.points.in_blocks(self.rows, [name for name in shown if name not in known], folder)
+        for rows, told in zip(self.rows.iter_slices(BLOCK_ROWS), read, strict=True):
+            yield self._about(rows).hstack(told).select(shown)
 
     @property
     def totals(self) -> tuple[int, int]:
@@ -295,17 +296,47 @@ class _Ranking:
         each = self.counts[self.groups[_COUNTED]]
         return int(each["points"].sum()), int(each["points_ok"].sum())
 
+    def _about(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Some of the rows with all that is known of their groups."""
+        groups = self.groups[rows[GROUP]]
+        told = groups.hstack(self.counts[groups[_COUNTED]]).with_columns(self.because.gather(groups[_BECAUSE]))
+        rest = [name for name in rows.columns if name not in told.columns]
+        return told.drop(_COUNTED).hstack(rows.select(rest)).drop(GROUP)
 
-def _ranking(outcome: Outcome, because: _Because, points: Points) -> _Ranking:
-    order = outcome.order()
-    places = pl.DataFrame([pl.Series(GROUP, order), _contests(outcome.keys, order, outcome.goal.keys[:-1])])
-    ranked = _NOBODY if outcome.standings is None else _ranked(outcome.standings, places, outcome.goal, points)
-    rows = places.with_row_index(_PLACE).join(ranked, on=GROUP, how="left")
-    rows = rows.sort(_CONTEST, "rank", _PLACE, nulls_last=True).drop(_CONTEST, _PLACE)
+    def _arranged(self, known: Sequence[str]) -> list[str]:
+        """The columns of the answer, of which some are known."""
+        given, objective = self.points.names, self.goal.objectives[0].column
+        front = [*self.goal.keys, "rank", objective, _SHARE, "binding_limit", "next_limit", *_WHY]
+        rest = [name for name in given if name not in front and name != WEIGHT]
+        return [name for name in (*front, *rest) if name in known or name in given]
+
+
+def _ranking(
+    source: Source, objective: Objective | None, asked: Mapping[str, Any], catalog: Catalog | None
+) -> _Ranking:
+    points = opened(source)
+    goal = ranking_goal(points.names, points.kept, objective, **asked)
+    _refuse_beyond(points.kept, goal, source)
+    because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
+    outcome = _reduced(points, goal, because).outcome()
     counted, counts = _once(outcome.counts)
     told, listed = because.told(outcome.keys)
     groups = outcome.keys.hstack([counted.alias(_COUNTED), told.alias(_BECAUSE)])
-    return _Ranking(groups, _reasons(counts), listed, rows)
+    return _Ranking(points, goal, groups, _reasons(counts), listed, _rows(outcome, points))
+
+
+def _rows(outcome: Outcome, points: Points) -> pl.DataFrame:
+    """Group, rank and share of each row of the answer, in their order, and what its chunk told of it."""
+    order, contests = outcome.order(), np.empty(outcome.counts.height, dtype=np.uint32)
+    contests[order] = _contests(outcome.keys, order, outcome.goal.keys[:-1])
+    standings = outcome.standings
+    ranked = _NOBODY if standings is None else _ranked(standings, contests, outcome.goal, points)
+    is_ranked = np.zeros(len(order), dtype=bool)
+    is_ranked[ranked[GROUP].to_numpy()] = True
+    others = pl.DataFrame({GROUP: order[~is_ranked[order]]})
+    rows = pl.concat([ranked, others], how="diagonal")
+    places = contests[rows[GROUP].to_numpy()].astype(np.uint64) << np.uint64(32)
+    return rows[np.argsort(places + rows["rank"].fill_null(_LAST).to_numpy(), kind="stable")]
 
 
 def _once(frame: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
@@ -315,28 +346,20 @@ def _once(frame: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     return frame.join(numbered, on=frame.columns, how="left", maintain_order="left")[_PLACE], different
 
 
-def _in_blocks(ranking: _Ranking, points: Points, goal: Goal, folder: Path) -> Iterator[pl.DataFrame]:
-    """The table of the ranking, some rows at a time."""
-    known = ranking.about(ranking.rows.clear()).columns
-    shown = _arranged(known, points.names, goal)
-    read = points.in_blocks(ranking.rows, [name for name in shown if name not in known], folder)
-    for rows, told in zip(ranking.rows.iter_slices(BLOCK_ROWS), read, strict=True):
-        yield ranking.about(rows).hstack(told).select(shown)
-
-
-def _contests(groups: pl.DataFrame, order: NDArray[np.uint32], shared: Sequence[str]) -> pl.Series:
+def _contests(keys: pl.DataFrame, order: NDArray[np.uint32], shared: Sequence[str]) -> NDArray[np.uint32]:
     """Of the groups in their `order` the number of the contest: those that share values in the columns `shared`."""
     if not shared:
-        return pl.Series(_CONTEST, [0], dtype=pl.UInt32).new_from_index(0, len(order))
+        return np.zeros(len(order), dtype=np.uint32)
     differs = [pl.col(name).ne_missing(pl.col(name).shift()) for name in shared]
-    return groups.select(shared)[order].select(pl.any_horizontal(differs).cum_sum().alias(_CONTEST)).to_series()
+    return keys.select(shared)[order].select(pl.any_horizontal(differs).cum_sum()).to_series().to_numpy()
 
 
-def _ranked(standings: pl.DataFrame, sorted_groups: pl.DataFrame, goal: Goal, points: Points) -> pl.DataFrame:
+def _ranked(standings: pl.DataFrame, contests: NDArray[np.uint32], goal: Goal, points: Points) -> pl.DataFrame:
     """The winners with the place of each in its contest, and its value as a share of the first's."""
-    held = standings.join(sorted_groups, on=GROUP, how="left").with_columns(rounded(goal))
-    value, ordered = pl.col(value_names(goal)[0]), in_order(held, [_CONTEST, *rounded_names(goal)], points.apart)
-    best_value = value.first().over(_CONTEST)
+    contest = pl.Series(_CONTEST, contests[standings[GROUP].to_numpy()])
+    ordered = in_order(standings.with_columns(contest, *rounded(goal)), [_CONTEST, *rounded_names(goal)], points.apart)
+    value = pl.col(value_names(goal)[0])
+    best_value = first_within(_CONTEST, value)
     # By the reciprocal: the bits are then the same however polars spreads the one value over the others.
     ratio = value * (1 / best_value) if goal.objectives[0].sign > 0 else best_value / value
     share = pl.when(value == best_value).then(1.0).otherwise(ratio)
@@ -344,23 +367,12 @@ def _ranked(standings: pl.DataFrame, sorted_groups: pl.DataFrame, goal: Goal, po
     return found.drop(_CONTEST, *value_names(goal), *rounded_names(goal))
 
 
-def _arranged(known: Sequence[str], given: Sequence[str], goal: Goal) -> list[str]:
-    """The columns of the answer."""
-    front = [*goal.keys, "rank", goal.objectives[0].column, _SHARE, "binding_limit", "next_limit", *_WHY]
-    rest = [name for name in given if name not in front and name != WEIGHT]
-    return [name for name in (*front, *rest) if name in known or name in given]
-
-
 def _reasons(counts: pl.DataFrame) -> pl.DataFrame:
     """The number of points, of ok points, and the other statuses, most frequent first."""
-    told = [_refused({name: count for name, count in row.items() if count and name != "ok"}) for row in _rows(counts)]
+    others = [{name: count for name, count in row.items() if count and name != "ok"} for row in counts.to_dicts()]
     ok = pl.col("ok") if "ok" in counts.columns else pl.lit(0, pl.UInt64)
     summed = [pl.sum_horizontal(counts.columns).alias("points"), ok.alias("points_ok")]
-    return counts.select(*summed, pl.Series("refused", told, dtype=pl.String))
-
-
-def _rows(frame: pl.DataFrame) -> Iterator[dict[str, int]]:
-    return frame.iter_rows(named=True)
+    return counts.select(*summed, pl.Series("refused", map(_refused, others), dtype=pl.String))
 
 
 def _refused(counts: Mapping[str, int]) -> str | None:

@@ -84,9 +84,12 @@ def frontier(
 
     _refuse_conflicts(show, given)
     asked, console = _Asked(directory=directory, catalog=load_catalog(own), **given), stdout_console()
-    table, show_it = _ANSWERS["pareto" if asked.pareto is not None else show](asked)
-    if out is not None:
-        write_table(table, out)
+    if out is not None and show == "ranking" and not (as_json or asked.check or asked.pareto is not None):
+        show_it = _written_ranking(asked, out)
+    else:
+        table, show_it = _ANSWERS["pareto" if asked.pareto is not None else show](asked)
+        if out is not None:
+            write_table(table, out)
     if as_json:
         print_json(table.to_dicts())
         return
@@ -137,6 +140,18 @@ def _ranking(asked: _Asked) -> Any:
 
         table = check_frontier(table, seed=asked.check_seed or 0, catalog=asked.catalog)
     return table, lambda console, rows: print_frontier(table, console, rows)
+
+
+def _written_ranking(asked: _Asked, out: Path) -> Any:
+    """The ranking straight to its file, and shown from there: it may be larger than memory."""
+    import polars as pl
+
+    from lambdamax.frontier import write_frontier
+    from lambdamax.ranking import print_frontier
+
+    done = write_frontier(asked.directory, out, best=asked.best or 1, **asked.ranking)
+    table, totals = pl.scan_parquet(out), (done.points, done.points_ok)
+    return lambda console, rows: print_frontier(table, console, rows, totals)
 
 
 def _winners(asked: _Asked) -> Any:

@@ -96,43 +96,74 @@ def print_more(height: int, most_rows: int, console: Console) -> None:
         console.print(f"\n  {height - most_rows:,} more rows: --rows, or --out FILE for all of them")
 
 
-def print_frontier(table: pl.DataFrame, console: Console, most_rows: int) -> None:
-    """The ranking within each group. Columns that have one value throughout are told once."""
-    rank = table.columns.index("rank")
-    keys, compare, maximize = table.columns[: rank - 1], table.columns[rank - 1], table.columns[rank + 1]
-    varying = [name for name in keys if table[name].n_unique() > 1]
-    chosen = decided(table, compare)
-    print_pairs(console, _about(table, [name for name in keys if name not in varying], maximize))
-    for _, group in table.head(most_rows).group_by(varying or [pl.lit(0)], maintain_order=True):
+def print_frontier(
+    table: pl.DataFrame | pl.LazyFrame, console: Console, most_rows: int, totals: tuple[int, int] | None = None
+) -> None:
+    """The ranking within each group. Columns that have one value throughout are told once.
+
+    A lazy `table` is asked for what is shown alone. `totals` are its points and ok points, None to be counted.
+    """
+    every = table.lazy()
+    shown, winners = every.head(most_rows).collect(), every.drop_nulls("rank")
+    rank = shown.columns.index("rank")
+    keys, compare, maximize = shown.columns[: rank - 1], shown.columns[rank - 1], shown.columns[rank + 1]
+    different, chosen = _distinct(every, keys), decided(table, compare)
+    varying = [name for name in keys if different[name] > 1]
+    same = [name for name in keys if name not in varying and not is_neutral(shown, name)]
+    print_pairs(console, _about(said(shown.row(0, named=True), same), winners, maximize, totals or _counted(table)))
+    for _, group in shown.group_by(varying or [pl.lit(0)], maintain_order=True):
         console.print()
         if varying:
             console.print(", ".join(said(group.row(0, named=True), varying)), style="bold")
         _print_group(group.to_dicts(), console, compare, chosen, maximize)
-        if "sim_status" in table.columns:
+        if "sim_status" in shown.columns:
             _print_checked(group.drop_nulls("rank").to_dicts(), console, compare)
-    print_more(table.height, most_rows, console)
-    if because := table["unsupported_because"].explode().drop_nulls().unique(maintain_order=True).to_list():
+    print_more(every.select(pl.len()).collect().item(), most_rows, console)
+    _print_because(every, console)
+
+
+def _print_because(table: pl.LazyFrame, console: Console) -> None:
+    reasons = table.select(pl.col("unsupported_because").drop_nulls().explode().unique(maintain_order=True))
+    if because := reasons.collect().to_series().drop_nulls().to_list():
         console.print("\nunsupported, because", style="bold")
         print_lines(console, because)
 
 
-def _about(table: pl.DataFrame, same: list[str], maximize: str) -> Iterator[tuple[str, str]]:
+def _about(
+    common: Iterator[str], winners: pl.LazyFrame, maximize: str, totals: tuple[int, int]
+) -> Iterator[tuple[str, str]]:
     column = columns.column(maximize)
     yield "ranked by", f"{maximize}, {column.meaning[0].lower()}{column.meaning[1:]}"
-    if common := ", ".join(said(table.row(0, named=True), [name for name in same if not is_neutral(table, name)])):
-        yield "in all", common
-    winners = table.drop_nulls("rank")
-    if winners.height and (common := ", ".join(said(winners.row(0, named=True), _agreed(winners)))):
-        yield "all winners", common
-    counted = table.unique(table.columns[: table.columns.index("rank")], maintain_order=True)
-    yield "points", f"{counted['points'].sum():,}, of which {counted['points_ok'].sum():,} are ok"
+    if in_all := ", ".join(common):
+        yield "in all", in_all
+    first = winners.head(1).collect().to_dicts()
+    if first and (agreed := ", ".join(said(first[0], _agreed(winners)))):
+        yield "all winners", agreed
+    yield "points", f"{totals[0]:,}, of which {totals[1]:,} are ok"
 
 
-def _agreed(winners: pl.DataFrame) -> list[str]:
+def _counted(table: pl.DataFrame | pl.LazyFrame) -> tuple[int, int]:
+    """The points and ok points of all groups, each of which may have several rows."""
+    every = table.lazy()
+    names = every.collect_schema().names()
+    once = every.unique(names[: names.index("rank")])
+    points, ok = once.select(pl.col("points", "points_ok").sum()).collect().row(0)
+    return points, ok
+
+
+def _agreed(winners: pl.LazyFrame) -> list[str]:
     """What the operator decides, where every winner has the same of it."""
     names = ("gpu", "tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "engine")
-    agreed = [name for name in names if name in winners.columns and winners[name].n_unique() == 1]
-    return [name for name in agreed if name not in _SILENT_AT_ONE or winners[name][0] != 1]
+    different = _distinct(winners, [name for name in names if name in winners.collect_schema()])
+    agreed = [name for name, count in different.items() if count == 1]
+    one = winners.select(agreed).head(1).collect().row(0, named=True)
+    return [name for name in agreed if name not in _SILENT_AT_ONE or one[name] != 1]
+
+
+def _distinct(table: pl.LazyFrame, names: Sequence[str]) -> dict[str, int]:
+    """How many values each column has, null among them."""
+    counted = table.select(pl.col(name).n_unique() for name in names).collect()
+    return counted.row(0, named=True) if names else {}
 
 
 def is_neutral(table: pl.DataFrame, name: str) -> bool:
@@ -185,19 +216,24 @@ _CHECKED: Final = (
 )
 
 
-def decided(table: pl.DataFrame, compare: str) -> list[str]:
+def decided(table: pl.DataFrame | pl.LazyFrame, compare: str) -> list[str]:
     """What the operator decides, where the winners differ in it and it is not just a default of the device and TP."""
-    left_out = (compare, "usd_per_accelerator_hour")
+    left_out, present = (compare, "usd_per_accelerator_hour"), table.lazy().collect_schema().names()
     names = (column.name for column in columns.inputs() if column.role == "chosen" and column.name not in left_out)
-    return [name for name in names if name in table.columns and _is_decided(table.drop_nulls("rank"), name, compare)]
+    winners = table.lazy().drop_nulls("rank")
+    there = [name for name in names if name in present]
+    different = _distinct(winners, there)
+    return [name for name in there if different[name] > 1 and _is_decided(winners, name, compare, present)]
 
 
-def _is_decided(winners: pl.DataFrame, name: str, compare: str) -> bool:
+def _is_decided(winners: pl.LazyFrame, name: str, compare: str, present: Sequence[str]) -> bool:
+    """Of a column in which the winners differ, whether they do so where what it may follow from is the same."""
     if columns.column(name).group == "replica":
-        return winners[name].n_unique() > 1
+        return True
     follows = [*(each.name for each in columns.of_groups("replica")), *_SETTINGS] if name == "reserved_bytes" else []
-    by = [key for key in dict.fromkeys((compare, "gpu", "tp", "engine", *follows)) if key in winners.columns]
-    return bool(winners.group_by(by).agg(pl.col(name).n_unique())[name].gt(1).any())
+    by = [key for key in dict.fromkeys((compare, "gpu", "tp", "engine", *follows)) if key in present]
+    counted = winners.group_by(by).agg(pl.col(name).n_unique().alias("_different"))
+    return bool(counted.select(pl.col("_different").gt(1).any()).collect().item())
 
 
 def _line(row: Row, compare: str, chosen: list[str], maximize: str) -> tuple[str, ...]:

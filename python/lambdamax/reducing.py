@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -43,12 +43,8 @@ class Summary:
     """The codes of these statuses."""
     counts: NDArray[np.uint64]
     """How many points each of them has."""
-    groups: NDArray[np.uint32]
-    """Of each candidate, by number."""
-    values: list[NDArray[np.float64]]
-    """Of the candidates, for each objective; larger is better."""
-    rows: pl.DataFrame
-    """The candidates, as the chunk tells them."""
+    candidates: pl.DataFrame
+    """`GROUP`, the values (larger is better), and what the chunk tells of each."""
 
 
 @dataclass(frozen=True)
@@ -120,26 +116,30 @@ class Reducer:
         values = [_values(narrow[each.column], each, may_win) for each in self.goal.objectives]
         state = Winners(len(keys), len(values), self.goal.best, _MARGIN)
         candidates, groups, opened = state.add(keys, values, status, weights)
-        best = [column[candidates] for column in values]
-        return Summary(narrow.select(self.goal.keys)[opened], *_counts(state), groups, best, chunk.rows(candidates))
+        best = [pl.Series(name, column[candidates]) for name, column in self._named(values)]
+        held = pl.DataFrame([pl.Series(GROUP, groups), *best]).hstack(chunk.rows(candidates))
+        if len(groups) and np.bincount(groups).max() > max(self.goal.best, 1):
+            held = settle(held, self.goal, self._apart)
+        return Summary(narrow.select(self.goal.keys)[opened], *_counts(state), held)
+
+    def _named(self, values: Sequence[NDArray[np.float64]]) -> Iterator[tuple[str, NDArray[np.float64]]]:
+        return zip(value_names(self.goal), values, strict=True)
 
     def take(self, summary: Summary) -> None:
         """Take in a chunk."""
-        ahead, count = len(summary.counted), len(summary.groups)
-        places = np.concatenate([summary.counted, summary.groups])
+        held, ahead = summary.candidates, len(summary.counted)
+        places = np.concatenate([summary.counted, held[GROUP].to_numpy()])
+        values = [held[name].to_numpy() for name in value_names(self.goal)]
         candidates, groups, opened = self._state.add(
             [_bits(summary.keys[name], self._codes.setdefault(name, {}))[places] for name in self.goal.keys],
-            [np.concatenate([np.full(ahead, math.nan), values]) for values in summary.values],
-            np.concatenate([summary.status, np.zeros(count, np.uint8)]),
-            np.concatenate([summary.counts, np.zeros(count, np.uint64)]),
+            [np.concatenate([np.full(ahead, math.nan), column]) for column in values],
+            np.concatenate([summary.status, np.zeros(held.height, np.uint8)]),
+            np.concatenate([summary.counts, np.zeros(held.height, np.uint64)]),
         )
         if len(opened) and self.goal.keys:
             self._opened.append(summary.keys[places[opened]])
         if len(candidates):
-            kept = candidates - np.uint32(ahead)
-            values = zip(value_names(self.goal), summary.values, strict=True)
-            held = [pl.Series(GROUP, groups), *(pl.Series(name, column[kept]) for name, column in values)]
-            self._keep(pl.DataFrame(held).hstack(summary.rows[kept]))
+            self._keep(held[candidates - np.uint32(ahead)].with_columns(pl.Series(GROUP, groups)))
 
     def add(self, chunk: Chunk, weights: NDArray[np.uint64] | None = None) -> None:
         """Take in a chunk at once. FrameError if a status is unknown."""
@@ -147,14 +147,11 @@ class Reducer:
 
     def outcome(self) -> Outcome:
         """What has come of the points; the reducer holds none of them any longer."""
-        if self._kept:
-            self._settle()
         counted = {name: self._state.counts(code) for code, name in enumerate(_STATUSES)}
         counts = pl.DataFrame({name: counts for name, counts in counted.items() if len(counts)})
-        keys = pl.concat(self._opened) if self._opened else pl.DataFrame()
-        outcome = Outcome(self.goal, keys, counts, self._kept[0] if self._kept else None)
+        keys, kept = pl.concat(self._opened) if self._opened else pl.DataFrame(), self._kept
         self._begin()
-        return outcome
+        return Outcome(self.goal, keys, counts, self._settled(kept) if kept else None)
 
     def winners(self) -> pl.DataFrame | None:
         """What the chunks told of the winners, sorted by group and in each from the best; None where none can win."""
@@ -167,12 +164,16 @@ class Reducer:
     def _keep(self, candidates: pl.DataFrame) -> None:
         self._kept.append(candidates)
         self._rows += candidates.height
-        if self._rows > 2 * self._settled_rows + _SETTLE_CELLS // candidates.width:
-            self._settle()
+        most = max(_SETTLE_CELLS // candidates.width, self._settled_rows // 4)
+        if self._rows > self._settled_rows + most:
+            settled = self._settled(self._kept)
+            self._kept, self._rows, self._settled_rows = [settled], settled.height, settled.height
 
-    def _settle(self) -> None:
-        settled = settle(pl.concat(self._kept, rechunk=True), self.goal, self._apart)
-        self._kept, self._rows, self._settled_rows = [settled], settled.height, settled.height
+    def _settled(self, kept: list[pl.DataFrame]) -> pl.DataFrame:
+        """The winners among the candidates `kept`, which are let go."""
+        candidates = pl.concat(kept, rechunk=True)
+        kept.clear()
+        return settle(candidates, self.goal, self._apart)
 
 
 def value_names(goal: Goal) -> list[str]:
@@ -199,13 +200,15 @@ def settle(candidates: pl.DataFrame, goal: Goal, apart: Callable[[pl.DataFrame],
     Pareto set has the first.
     """
     values = rounded_names(goal)
-    alive = in_order(_unbeaten(candidates.with_columns(rounded(goal)), values, goal.best), [GROUP, *values], apart)
+    alive = _unbeaten(candidates.with_columns(rounded(goal)), values, goal.best)
+    # Of one for each group none stays but those that tie.
+    alive = in_order(alive, [GROUP] if goal.best == 1 else [GROUP, *values], apart)
     kept = place_within(GROUP) < goal.best if goal.best else ~_follows([GROUP, *values])
     return alive.filter(kept).drop(values)
 
 
 def in_order(points: pl.DataFrame, by: Sequence[str], apart: Callable[[pl.DataFrame], pl.DataFrame]) -> pl.DataFrame:
-    """`points` by the numbers in the columns `by`, the first ascending, the others descending, ties by the total order."""
+    """`points` by the numbers in the columns `by`, the first one up, the others down; then by the total order."""
     ordered = points.sort(by, descending=[False, *([True] * (len(by) - 1))], maintain_order=True)
     follows = ordered.select(_follows(by)).to_series()
     if not follows.any():
@@ -228,16 +231,25 @@ def _follows(names: Sequence[str]) -> pl.Expr:
 
 def place_within(name: str) -> pl.Expr:
     """Of each row its place among those with the same number in the column `name`, which is sorted."""
-    place, is_first = pl.int_range(pl.len(), dtype=pl.UInt32), pl.col(name).is_first_distinct()
-    return place - pl.when(is_first).then(place).forward_fill()
+    place = pl.int_range(pl.len(), dtype=pl.UInt32)
+    return place - first_within(name, place)
+
+
+def first_within(name: str, value: pl.Expr) -> pl.Expr:
+    """Of each row the `value` of the first with the same number in the column `name`, which is sorted."""
+    return pl.when(~_follows([name])).then(value).forward_fill()
 
 
 def _unbeaten(candidates: pl.DataFrame, values: Sequence[str], best: int) -> pl.DataFrame:
     """What stays when all candidates are looked at together, by nine digits; all that tie for the last place do."""
+    groups, numbers = candidates[GROUP].to_numpy(), [candidates[name].to_numpy() for name in values]
+    if best == 1:
+        most = np.full(int(groups.max()) + 1, -math.inf)
+        np.maximum.at(most, groups, numbers[0])
+        return candidates.filter(pl.Series(numbers[0] == most[groups]))
     reducer = Winners(1, len(values), best, 0.0)
-    numbers = [np.ascontiguousarray(candidates[name].to_numpy()) for name in values]
     status = np.zeros(candidates.height, dtype=np.uint8)
-    alive, _, _ = reducer.add([_whole(candidates[GROUP])], numbers, status)
+    alive, _, _ = reducer.add([groups.astype(np.uint64)], list(map(np.ascontiguousarray, numbers)), status)
     return candidates[alive]
 
 
@@ -294,7 +306,9 @@ def _bits(series: pl.Series, codes: dict[str, int]) -> NDArray[np.uint64]:
         return _whole(series.to_physical())
     if series.dtype.is_float():
         values = series.cast(pl.Float64).fill_null(math.nan).to_numpy() + 0.0
-        return (np.where(np.isnan(values), math.nan, values) if np.isnan(values.max(initial=0.0)) else values).view(np.uint64)
+        return (np.where(np.isnan(values), math.nan, values) if np.isnan(values.max(initial=0.0)) else values).view(
+            np.uint64
+        )
     return _whole(series if series.dtype.is_numeric() else _coded(series.cast(pl.String), codes))
 
 

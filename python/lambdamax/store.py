@@ -224,9 +224,16 @@ def _spans(content: bytes, places: pl.Series, names: Sequence[str]) -> Iterator[
             same = {name: value for name in names for value in _same(group.column(place_of[name]))}
             differing = scanned.select(name for name in names if name not in same)
             span = differing.slice(held[0], held[-1] - held[0] + 1).collect(engine="in-memory")
-            alike = [pl.Series(name, [value], schema[name]).new_from_index(0, len(held)) for name, value in same.items()]
+            alike = [
+                pl.Series(name, [value], schema[name]).new_from_index(0, len(held)) for name, value in same.items()
+            ]
             yield pl.DataFrame([*span.select(pl.all().gather(held - held[0])), *alike]).select(names)
         start += group.num_rows
+
+
+def _alike(values: Mapping[str, Any], schema: pl.Schema, height: int) -> Iterator[pl.Series]:
+    for name, value in values.items():
+        yield pl.Series(name, [value], schema[name]).new_from_index(0, height)
 
 
 def _same(column: Any) -> Iterator[Any]:
@@ -312,7 +319,7 @@ def write_frame(frame: pl.DataFrame, path: Path) -> None:
 
 
 def write_frames(frames: Iterable[pl.DataFrame], path: Path) -> None:
-    """Write frames of one schema, of which there is at least one, as the row groups of one file; else as `write_frame`."""
+    """Write frames of one schema, one or more, as the row groups of one file; else as `write_frame`."""
     ahead = iter(frames)
     first = next(ahead)
     with pq.ParquetWriter(path, _schema(first, _OLDEST), **_COMPRESSION) as writer:

@@ -1,7 +1,8 @@
 """The charts of a report as Vega-Lite: one description each, for the page, for SVG and for PNG.
 
 Colours are those of Okabe and Ito, which people with any colour vision tell apart; points have shapes as well. A
-description reads its rows (`views`) from the data set `rows`, and holds `@x` and `@y` where an axis has no name yet.
+description reads its rows (`views`) from the data set `rows`, and holds `@x`, `@y` and `@ttft` where an axis has no
+name yet.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lambdamax.report.views import (
     robustness_rows,
     selection,
     sensitivity_rows,
+    ttft_title,
 )
 
 VEGA_LITE: Final = "6.4"
@@ -167,7 +169,7 @@ def _filled(chart: Chart, data: Packed, rows: Sequence[Row]) -> Spec:
     axes = map_axes(data)
     names = [] if axes is None else [axis_name(data["axes"][place]) for place in axes]
     text = json.dumps(chart.spec)
-    for mark, name in zip(("@x", "@y"), names, strict=False):
+    for mark, name in zip(("@ttft", "@x", "@y"), (ttft_title(data, data["start"]), *names), strict=False):
         text = text.replace(json.dumps(mark), json.dumps(name))
     filled: Spec = json.loads(text)
     return filled | {
@@ -313,9 +315,11 @@ def _limit_colours(data: Packed) -> list[tuple[str, str]]:
 
 def _curve(name: str) -> Chart:
     words = {"ttft": "time to first token", "tpot": "time per output token"}[name]
+    title = {"ttft": "@ttft", "tpot": "mean TPOT, ms"}[name]
+    at = {"ttft": ", the mean or, where the SLO is on a percentile, the one that the axis names", "tpot": ", the mean"}
     axes = {
         "x": {"field": "rate", "type": "quantitative", "title": "requests/s of one replica", "scale": {"nice": False}},
-        "y": {"field": "value", "type": "quantitative", "title": f"mean {name.upper()}, ms"},
+        "y": {"field": "value", "type": "quantitative", "title": title},
     }
     band = {"x": axes["x"], "x2": {"field": "rate2"}}
     tips = _tip(("rate", "requests/s"), ("value", f"{name.upper()}, ms"))
@@ -333,8 +337,9 @@ def _curve(name: str) -> Chart:
         ]
     }
     about = (
-        f"Mean {words} of the winner's replica as its load grows. Green: the largest rate that keeps every SLO, in the "
-        "band within which it may be off. Dashed: the SLO, and the limit past which queues grow without end."
+        f"{words.capitalize()} of the winner's replica as its load grows{at[name]}. Green: the largest rate that keeps "
+        "every SLO, in the band within which it may be off. Dashed: the SLO, and the limit past which queues grow "
+        "without end."
     )
     return Chart(f"curve-{name}", f"Saturation: {words}", about, spec)
 

@@ -18,7 +18,7 @@ from lambdamax.catalog import DEFAULT_PROFILE, Catalog
 from lambdamax.elasticity import FACTS
 from lambdamax.exceptions import Fault, FrameError, UnknownName
 from lambdamax.ranking import LIMITS, decided, said
-from lambdamax.report.gathered import COMPARE, CURVE_SHARES, DRAWS, GROUP, TRADED, Axis, Gathered
+from lambdamax.report.gathered import COMPARE, CURVE_SHARES, DRAWS, GROUP, TRADED, TTFT, Axis, Gathered
 from lambdamax.units import DASH, number
 
 Packed = dict[str, Any]
@@ -62,6 +62,7 @@ def pack(found: Gathered, catalog: Catalog, at: Mapping[str, str] | None = None)
         "facts": list(FACTS),
         "shares": [float(f"{share:.6g}") for share in CURVE_SHARES],
         "draws": DRAWS,
+        "statistics": _statistics(found),
         "start": _start(found.axes, at or {}),
         "absent": dict(found.absent),
         "cells": _cells(found, configs),
@@ -69,7 +70,7 @@ def pack(found: Gathered, catalog: Catalog, at: Mapping[str, str] | None = None)
         "refused": _refused(found),
         "groups": _groups(found),
         "pareto": _pareto(found, configs),
-        "curves": _curves(found.curves),
+        "curves": _curves(found),
         "configs": configs.told,
     }
 
@@ -185,7 +186,7 @@ def _cells(found: Gathered, configs: _Configs) -> Packed:
         "config": pl.col("_config"),
         "rpu": pl.col("requests_per_usd").round_sig_figs(_DIGITS),
         "tpot_ms": (pl.col("tpot_mean_s") * _MS).round_sig_figs(_DIGITS),
-        "ttft_ms": (pl.col("ttft_mean_s") * _MS).round_sig_figs(_FEWER),
+        "ttft_ms": (_ttft(found) * _MS).round_sig_figs(_FEWER),
         "limit": _code("binding_limit"),
         "next": _code("next_limit"),
         "break_even": pl.col("break_even_usd_per_hour").round_sig_figs(_DIGITS),
@@ -265,13 +266,46 @@ def _pareto(found: Gathered, configs: _Configs) -> Packed:
     return {"start": start, "config": rows["_config"].to_list(), "rpu": _short(rpu), "tpot_ms": _short(tpot)}
 
 
-def _curves(curves: pl.DataFrame) -> Packed:
+def _curves(found: Gathered) -> Packed:
+    curves, used = found.curves, sorted(set(_statistics(found).values()))
     if not curves.height:
-        return {"limit_rps": [], "ttft_ms": [], "tpot_ms": []}
-    times = {"ttft_ms": "ttft_mean_s", "tpot_ms": "tpot_mean_s"}
-    rounded = (pl.element() * _MS).round_sig_figs(_FEWER)
-    told = {name: [_short(each) for each in curves[of].list.eval(rounded).to_list()] for name, of in times.items()}
-    return {"limit_rps": _short(curves["limit_rps"].round_sig_figs(_DIGITS)), **told}
+        return {"limit_rps": [], "ttft_ms": {name: [] for name in used}, "tpot_ms": []}
+    limits = _short(curves["limit_rps"].round_sig_figs(_DIGITS))
+    ttft = {name: _times(curves[TTFT[name]]) for name in used}
+    return {"limit_rps": limits, "ttft_ms": ttft, "tpot_ms": _times(curves["tpot_mean_s"])}
+
+
+def _times(curves: pl.Series) -> list[list[Any]]:
+    """Of each curve its times [ms]."""
+    return [_short(each) for each in curves.list.eval((pl.element() * _MS).round_sig_figs(_FEWER)).to_list()]
+
+
+def _statistics(found: Gathered) -> dict[str, str]:
+    """The statistic of TTFT that is told where SLOs are on a percentile, by that percentile: see `statistic`."""
+    if "slo_percentile" not in found.ranking.columns:
+        return {"0": "mean"}
+    percents = found.ranking.drop_nulls("rank")["slo_percentile"].drop_nulls().unique().sort()
+    told = {f"{percent:g}": statistic(percent) for percent in percents}
+    return {"0": "mean"} | {percent: name for percent, name in told.items() if TTFT[name] in found.ranking.columns}
+
+
+def statistic(percent: float) -> str:
+    """The statistic of TTFT that tells whether an SLO on this percentile is kept: 0 is the mean.
+
+    Of the percentiles that there are it is the least that is not below, else the largest.
+    """
+    if not percent:
+        return "mean"
+    return next((name for name in list(TTFT)[1:] if float(name[1:]) >= percent), list(TTFT)[-1])
+
+
+def _ttft(found: Gathered) -> pl.Expr:
+    """TTFT at the statistic that its SLO is on [s]."""
+    told = pl.col(TTFT["mean"])
+    for percent, name in _statistics(found).items():
+        if name != "mean":
+            told = pl.when(pl.col("slo_percentile") == float(percent)).then(pl.col(TTFT[name])).otherwise(told)
+    return told
 
 
 def _dense(places: pl.Series, values: pl.Series, size: int) -> list[Any]:

@@ -77,6 +77,7 @@ def _option(data: Packed, at: Sequence[int], group: int, option: int) -> Row:
         "usd_per_mtok": None if osl is None else 1e6 / (row["rpu"] * osl),
         "limit": _name(data, row["limit"]),
         "next": _name(data, row["next"]),
+        "statistic": statistic_of(data, at),
     }
 
 
@@ -100,7 +101,8 @@ def answer(data: Packed, at: Sequence[int]) -> list[str]:
         f"{_lead(best, second)}.",
         f"What binds: {best['limit']}, then {best['next']}. One replica ({_gpus(best)}, "
         f"{number(best['gpus'] * best['usd'])} USD an hour) serves {number(best['rate_rps'])} requests/s at a mean "
-        f"TPOT of {number(best['tpot_ms'])} ms and a mean TTFT of {number(best['ttft_ms'])} ms.{_percentile(data, at)}",
+        f"TPOT of {number(best['tpot_ms'])} ms and a {statistic_of(data, at)} TTFT of {number(best['ttft_ms'])} ms."
+        f"{_percentile(data, at)}",
         _sure(data, best, ranked),
     ]
 
@@ -108,6 +110,18 @@ def answer(data: Packed, at: Sequence[int]) -> list[str]:
 def _percentile(data: Packed, at: Sequence[int]) -> str:
     percent = value_of(data, at, "slo_percentile")
     return f" Its SLOs on TTFT and end-to-end latency hold for {number(percent)} % of requests." if percent else ""
+
+
+def statistic_of(data: Packed, at: Sequence[int]) -> str:
+    """The statistic of TTFT that is told in a selection: `mean`, or the percentile that its SLO is on or the next."""
+    return str(data["statistics"].get(f"{value_of(data, at, 'slo_percentile') or 0:g}", "mean"))
+
+
+def ttft_title(data: Packed, at: Sequence[int]) -> str:
+    """The name of an axis for TTFT: its statistic, and the percentile of the SLO where that is another one."""
+    percent, told = value_of(data, at, "slo_percentile") or 0, statistic_of(data, at)
+    other = f", for an SLO on p{percent:g}" if percent and told != f"p{percent:g}" else ""
+    return f"{told} TTFT, ms{other}"
 
 
 def _gpus(row: Row) -> str:
@@ -239,7 +253,7 @@ def _map_row(data: Packed, at: Sequence[int], of: int | None) -> Row:
 
 
 def curve_rows(data: Packed, at: Sequence[int], name: str) -> list[Row]:
-    """The winner's mean TTFT or TPOT (`name`) against the rate, its largest rate with its band, the limit, the SLO."""
+    """The winner's TTFT or TPOT (`name`) against the rate, its largest rate with its band, the limit, the SLO."""
     best = options(data, at)[0]
     place = data["groups"]["curve"][group_of(data, at)]
     if place is None:
@@ -248,7 +262,8 @@ def curve_rows(data: Packed, at: Sequence[int], name: str) -> list[Row]:
     slo = value_of(data, at, f"slo_{name}_s")
     slo_ms = None if slo is None else slo * 1000
     top = max(2 * (slo_ms or 0), 2 * best[f"{name}_ms"])
-    values = zip(data["shares"], data["curves"][f"{name}_ms"][place], strict=True)
+    told = data["curves"][f"{name}_ms"]
+    values = zip(data["shares"], (told[statistic_of(data, at)] if name == "ttft" else told)[place], strict=True)
     rows = [
         {"kind": "curve", "rate": limit * share, "value": value}
         for share, value in values
@@ -330,7 +345,7 @@ HEADINGS: Final = (
     ("GPUs", "accelerators of one replica"),
     ("USD/h", "price of one replica"),
     ("TPOT, ms", "mean, at that rate"),
-    ("TTFT, ms", "mean, at that rate"),
+    ("TTFT, ms", "at that rate: mean, or the percentile that the SLO is on, or the next"),
     ("binds", "the limit that stops the rate"),
     ("then", "what would stop it next"),
     ("break-even, USD/h", "price of one accelerator below which it has the most requests per dollar"),
@@ -355,7 +370,7 @@ def table_row(row: Row) -> list[str]:
         str(row["gpus"]),
         number(row["gpus"] * row["usd"]),
         number(row["tpot_ms"]),
-        number(row["ttft_ms"]),
+        number(row["ttft_ms"]) if row["statistic"] == "mean" else f"{number(row['ttft_ms'])} ({row['statistic']})",
         row["limit"],
         row["next"],
         _told(row["break_even"]),

@@ -41,6 +41,7 @@
     row.usd_per_mtok = osl === null ? null : 1e6 / (row.rpu * osl);
     row.limit = limitName(row.limit);
     row.next = limitName(row.next);
+    row.statistic = statistic(place);
     return row;
   }
 
@@ -91,6 +92,14 @@
     return percent ? ` Its SLOs on TTFT and end-to-end latency hold for ${number(percent)} % of requests.` : "";
   }
 
+  const percentOf = (place) => valueOf(place, "slo_percentile") || 0;
+  const statistic = (place) => data.statistics[String(percentOf(place))] || "mean";
+
+  function ttftTitle(place) {
+    const percent = percentOf(place), name = statistic(place);
+    return `${name} TTFT, ms${percent && name !== `p${percent}` ? `, for an SLO on p${percent}` : ""}`;
+  }
+
   function answer(place) {
     const rows = options(place);
     const ranked = rows.filter((row) => row.rpu !== null);
@@ -104,8 +113,8 @@
       `${best.option} with ${best.with} serves the most requests per dollar: ${number(best.rpu)}, ` +
         `${lead(best, ranked[1])}.`,
       `What binds: ${best.limit}, then ${best.next}. One replica (${gpus}, ${number(best.gpus * best.usd)} USD an ` +
-        `hour) serves ${number(best.rate_rps)} requests/s at a mean TPOT of ${number(best.tpot_ms)} ms and a mean ` +
-        `TTFT of ${number(best.ttft_ms)} ms.${percentile(place)}`,
+        `hour) serves ${number(best.rate_rps)} requests/s at a mean TPOT of ${number(best.tpot_ms)} ms and a ` +
+        `${statistic(place)} TTFT of ${number(best.ttft_ms)} ms.${percentile(place)}`,
       sure(best, ranked),
     ];
   }
@@ -172,7 +181,8 @@
     if (curve === null) return [];
     const limit = data.curves.limit_rps[curve], slo = valueOf(place, `slo_${name}_s`);
     const top = Math.max(2 * (slo === null ? 0 : slo * 1000), 2 * best[`${name}_ms`]);
-    const rows = data.curves[`${name}_ms`][curve]
+    const values = data.curves[`${name}_ms`];
+    const rows = (name === "ttft" ? values[statistic(place)] : values)[curve]
       .map((value, i) => ({ kind: "curve", rate: limit * data.shares[i], value }))
       .filter((row) => row.value !== null && row.value <= top);
     rows.push({ kind: "limit", rate: limit }, { kind: "max", rate: best.rate_rps });
@@ -237,7 +247,8 @@
       row.option, row.with, number(row.rpu), percent(100 * row.share),
       share === null ? "–" : percent(share), regret === null ? "–" : `+${percent(regret)}`,
       told(row.usd_per_mtok), number(row.rate_rps), String(row.gpus), number(row.gpus * row.usd),
-      number(row.tpot_ms), number(row.ttft_ms), row.limit, row.next, told(row.break_even),
+      number(row.tpot_ms), row.statistic === "mean" ? number(row.ttft_ms) : `${number(row.ttft_ms)} (${row.statistic})`,
+      row.limit, row.next, told(row.break_even),
     ];
   }
 
@@ -295,7 +306,7 @@
     box.replaceChildren();
     document.getElementById(`none-${id}`).hidden = rows.length > 0;
     if (!rows.length) return null;
-    let text = JSON.stringify(charts[id]);
+    let text = JSON.stringify(charts[id]).replaceAll('"@ttft"', JSON.stringify(ttftTitle(at)));
     if (data.axes.length) {
       text = text.replaceAll('"@x"', JSON.stringify(axisName(data.axes[map.across])));
       text = text.replaceAll('"@y"', JSON.stringify(map.across === map.down ? "" : axisName(data.axes[map.down])));
