@@ -18,9 +18,9 @@ from selenium.webdriver.common.keys import Keys
 import lambdamax
 from lambdamax.report.charts import rows_of
 from lambdamax.report.packed import Packed
-from lambdamax.report.views import answer, options, selection, table_row
+from lambdamax.report.views import answer, options, selection, table_row, ttft_title
 from lambdamax.units import number
-from reports import HOSTILE_MODEL, HOSTILE_TEXT, hostile, numbers, swept
+from reports import HOSTILE_MODEL, HOSTILE_TEXT, SPEC, hostile, numbers, swept
 
 ARGUMENTS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--window-size=1240,900")
 BROWSERS = ("chromium", "google-chrome", "chrome")
@@ -204,3 +204,20 @@ def test_it_fits_a_phone_turns_dark_and_prints(opened: Open, small: tuple[Path, 
     emulate(media="print", features=[])
     assert driver.execute_script(SELECTORS_SHOWN) == "none"
     assert driver.execute_script(INK) == "rgb(0, 0, 0)"
+
+
+def test_the_page_tells_ttft_at_the_percentile_of_its_slo(opened: Open, tmp_path: Path) -> None:
+    text = SPEC.replace("tpot_s = [0.03, 0.05]", "percentile = [0, 95]").replace('plan = ["on-demand", "reserved"]', "")
+    sweep = swept(tmp_path, text)
+    data = numbers(sweep)[1]
+    driver = opened(lambdamax.report(sweep, tmp_path / "r.html").path)
+    place, titles = [axis["name"] for axis in data["axes"]].index("slo_percentile"), []
+    for percent in range(2):
+        at = [percent if axis == place else start for axis, start in enumerate(data["start"])]
+        choose(driver, "axis-slo_percentile", percent)
+        assert [text_of(driver, f"answer-{part}") for part in range(3)] == answer(data, at)
+        rows = driver.execute_script("return window.lambdamaxReport.rowsOf('curve-ttft', arguments[0])", at)
+        assert rows == [pytest.approx(row) for row in rows_of(data, at)["curve-ttft"]]
+        titles.append(ttft_title(data, at))
+        assert titles[-1] in text_of(driver, "chart-curve-ttft")
+    assert titles == ["mean TTFT, ms", "p99 TTFT, ms, for an SLO on p95"]

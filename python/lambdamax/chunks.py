@@ -26,6 +26,9 @@ BLOCK_ROWS: Final = 65_536
 """Rows of an answer that are in memory at a time where it goes to a file."""
 _PART, _ROW, _ORDER, _BLOCK = "_part", "_row", "_order", "_block"
 
+Block = tuple[pl.DataFrame, pl.DataFrame]
+"""Rows, and more columns of the same."""
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -92,8 +95,8 @@ class Points(Protocol):
     def told(self, rows: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
         """The columns `names` of what `rows` of the chunks gave; null where that is null."""
 
-    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
-        """`told` of neighbouring rows at a time, `BLOCK_ROWS` of them; `folder`, which is empty, is for the others."""
+    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[Block]:
+        """`BLOCK_ROWS` neighbouring rows at a time, and what is `told` of them; `folder`, empty, is for the others."""
 
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The columns that tell points apart, in the order of the dictionary, of what `rows` of the chunks gave."""
@@ -123,9 +126,9 @@ class InFrames:
         absent = self._source.lazy().select(lacking).head(0).collect().clear(rows.height if lacking else 0)
         return rows.hstack(absent).select(names)
 
-    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
-        """`told` of neighbouring rows at a time."""
-        return (self.told(block, names) for block in rows.iter_slices(BLOCK_ROWS))
+    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[Block]:
+        """Neighbouring rows, and what is `told` of them."""
+        return ((block, self.told(block, names)) for block in rows.iter_slices(BLOCK_ROWS))
 
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """All columns of a point."""
@@ -161,16 +164,16 @@ class InParts:
         columns = ([stack.pop() for stack in stacks] for _ in lacking)
         return rows.hstack(list(abreast(lambda pieces: _joined(pieces).gather(order), columns))).select(names)
 
-    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[pl.DataFrame]:
-        """`told` of neighbouring rows at a time: each part is read once, its rows put by for the blocks they are of."""
+    def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[Block]:
+        """Neighbouring rows, and what is `told` of them: each part is read once, its rows put by for their blocks."""
         by_part = _in_order_of_parts(rows).partition_by(_PART, maintain_order=True)
         _put_by((self._rows(held, names).hstack([held[_ORDER]]) for held in by_part), folder)
         nothing = self._nothing(names).with_columns(pl.lit(0, pl.UInt32).alias(_ORDER))
-        for block, start in enumerate(range(0, rows.height, BLOCK_ROWS)):
-            pieces = [pl.read_ipc(path) for path in folder.glob(f"{block}-*.arrow")]
+        for number, block in enumerate(rows.iter_slices(BLOCK_ROWS)):
+            pieces = [pl.read_ipc(path) for path in folder.glob(f"{number}-*.arrow")]
             found = pl.concat([nothing, *pieces], rechunk=True)
-            order = _order(found[_ORDER] - start, min(rows.height - start, BLOCK_ROWS))
-            yield found.select(pl.all().exclude(_ORDER).gather(order))
+            order = _order(found[_ORDER] - number * BLOCK_ROWS, block.height)
+            yield block, found.select(pl.all().exclude(_ORDER).gather(order))
 
     def apart(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The inputs."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lambdamax import columns
 from lambdamax.catalog import Catalog, load_catalog
-from lambdamax.chunks import BLOCK_ROWS, Chunk, Points, Source, opened
+from lambdamax.chunks import Chunk, Points, Source, opened
 from lambdamax.exceptions import Fault, FrameError, StoreError, UnknownName
 from lambdamax.frames import REPLICA_COLUMNS
 from lambdamax.objectives import (
@@ -286,8 +286,7 @@ class _Ranking:
         """All of it, some rows at a time, the others in `folder`, which is empty."""
         known = self._about(self.rows.clear()).columns
         shown = self._arranged(known)
-        read = self.points.in_blocks(self.rows, [name for name in shown if name not in known], folder)
-        for rows, told in zip(self.rows.iter_slices(BLOCK_ROWS), read, strict=True):
+        for rows, told in self.points.in_blocks(self.rows, [name for name in shown if name not in known], folder):
             yield self._about(rows).hstack(told).select(shown)
 
     @property

@@ -120,7 +120,8 @@ class Reducer:
         held = pl.DataFrame([pl.Series(GROUP, groups), *best]).hstack(chunk.rows(candidates))
         if len(groups) and np.bincount(groups).max() > max(self.goal.best, 1):
             held = settle(held, self.goal, self._apart)
-        return Summary(narrow.select(self.goal.keys)[opened], *_counts(state), held)
+        opened_keys = narrow.select(self.goal.keys)[opened] if self.goal.keys else pl.DataFrame()
+        return Summary(opened_keys, *_counts(state), held)
 
     def _named(self, values: Sequence[NDArray[np.float64]]) -> Iterator[tuple[str, NDArray[np.float64]]]:
         return zip(value_names(self.goal), values, strict=True)
