@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -104,21 +105,24 @@ def compare(directory: Path, rows: int, rounds: int) -> None:
             print(f"  {each:26} {least:8.2f} s {rows / least / 1e6:8.2f} M points/s   {ratio:5.2f}{told}")
 
 
-def child(directory: str, by: str) -> None:
-    """Rank, and say how long it took and how much memory at most."""
+def child(directory: str, by: str, out: str = "") -> None:
+    """Rank, to the file `out` if there is one, and say how long it took and how much memory at most."""
     started = time.monotonic()
-    lambdamax.frontier(directory, by=GROUPS[by])
+    if out:
+        lambdamax.write_frontier(directory, out, by=GROUPS[by])
+    else:
+        lambdamax.frontier(directory, by=GROUPS[by])
     print(time.monotonic() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def memory(directory: Path, rows: int) -> None:
     """Print the peak memory of fresh processes that rank the parts in `directory`."""
-    for name in GROUPS:
-        command = [sys.executable, __file__, CHILD, str(directory), name]
+    for name, (to, out) in product(GROUPS, {"frame": [], "file": [str(directory.with_suffix(".parquet"))]}.items()):
+        command = [sys.executable, __file__, CHILD, str(directory), name, *out]
         took, peak_kb = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
         peak_mb = float(peak_kb) * 1024 / 1e6
         said = verdict(peak_mb, AIM_MB, " MB", at_most=True)
-        print(f"  {name:12} {rows:12,} points {float(took):8.1f} s {peak_mb:7.0f} MB peak, {said}")
+        print(f"  {name:12} to a {to:5} {rows:12,} points {float(took):8.1f} s {peak_mb:7.0f} MB peak, {said}")
 
 
 def main() -> None:
