@@ -28,7 +28,7 @@ from lambdamax.calibration.measured import read_measured
 from lambdamax.calibration.predicted import Predictor, Run
 from lambdamax.calibration.rows import METRICS, Measured
 from lambdamax.calibration.shipping import Everything, Shipped, fit_all
-from lambdamax.calibration.validating import HELD_OUT_FILE, numbered
+from lambdamax.calibration.validating import HELD_OUT_FILE, numbered, run_of
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.facts import DATA
 from lambdamax.fitted import (
@@ -55,6 +55,7 @@ SUPERSEDED: Final = ("argonne_llm_inference_bench", ("h100-sxm", "gh200-96"))
 UNITS: Final = {
     "gathered_share": "share of the time lost to the prompts of others",
     "handover": "intervals between completions",
+    "unsplit_share": "share of the bandwidth of attention where it does not split a sequence",
 }
 BAND: Final = "u in rate/(1 + u) to rate*(1 + u)"
 OF_RATE: Final = ("tpot", "output_tok_s", "request_rate")
@@ -125,7 +126,7 @@ def fitted(one: Shipped, rows: tuple[Measured, ...], errors: Errors, catalog: Ca
     constants = one.fit.freedom.moved(one.fit.moves, its.replicas[0])
     told = {name: value for name, value in constants.items() if one.fit.told[name]}
     run = one.fit.run
-    values = {**told, "gathered_share": run.gathered_share, "handover": run.handover}
+    values = {**told, **{name: value for name, value in vars(run).items() if name in one.fit.freedom.of_run}}
     wide = places if len(places) >= FEW else in_pool(one, rows)
     numbers = {POINTS: float(len(places)), UNCERTAINTY: errors.band("tpot", wide)}
     if np.isfinite(errors.ttft[wide]).any():
@@ -184,7 +185,7 @@ def others(
         if found is not None:
             own = found.fitted.profile().constants
             constants = {name: own[name].value for name in CONSTANTS["full"]}
-            yield level, constants, Run(found.fitted.value("gathered_share", 0.05), found.fitted.value("handover", 0.0))
+            yield level, constants, run_of(found.fitted)
 
 
 def at_level(key: Key, one: Fitted, architectures: Mapping[str, str]) -> str | None:

@@ -143,6 +143,54 @@ def test_devices_beyond_tp_are_data_parallel_ranks(tmp_path: Path) -> None:
     assert (row.at.tp, row.at.dp, row.at.ep) == (8, 1, 8)
 
 
+# What the tables of published runs leave out
+
+
+DUMP = {
+    "source": "aiconfigurator silicon_sample.csv (InferenceX dump)",
+    "model": "MiniMaxAI/MiniMax-M2.5",
+    "gpu": "B200-SXM",
+    "gpus": "2",
+    "tp": "2",
+    "dtype": "fp8",
+    "tpot_ms": "30",
+}
+
+
+def test_the_kv_format_is_that_of_the_launch_script_of_the_day(tmp_path: Path) -> None:
+    def kv(**changed: str) -> str:
+        (row,) = matched(tmp_path, {**ROW, **DUMP, **changed}).rows
+        return row.at.kv_dtype
+
+    assert kv(notes="measured=2026-04-03; x") == "fp8"
+    assert kv(notes="measured=2026-03-11; x") == "bf16"
+    assert kv(notes="measured=2026-04-03; x", kv_dtype="bf16") == "bf16"
+    assert kv(notes="measured=2026-04-03; x", source="someone else") == "bf16"
+    assert kv(notes="measured=2026-04-03; x", gpu="H200-SXM") == "bf16"
+
+
+def test_seats_are_those_of_the_notes_or_of_the_pool(tmp_path: Path) -> None:
+    def seats(**changed: str) -> float | None:
+        (row,) = matched(tmp_path, {**ROW, "tpot_ms": "90", **changed}).rows
+        return row.load.seats
+
+    assert seats() is None
+    assert seats(notes="saturated server with max_num_seqs=4096 (all queued)", output_tok_s_total="100") == 4096
+    old = {"source": "argonne_llm_inference_bench", "engine": "tensorrt-llm", "gpu": "A100-SXM-80GB"}
+    assert seats(**old, model="meta-llama/Llama-3.1-70B", gpus="4", tp="4", isl="1024", osl="1024") == 8
+
+
+def test_old_paged_attention_does_not_split_large_batches(tmp_path: Path) -> None:
+    old = {**ROW, "source": "argonne_llm_inference_bench", "gpu": "MI300X", "tpot_ms": "90", "osl": "1000"}
+    rows = matched(tmp_path, {**old, "concurrency": "16"}, {**old, "concurrency": "32"}, {**ROW, "tpot_ms": "90"}).rows
+    assert [row.load.unsplit for row in rows] == [False, True, False]
+    its = Predictor(rows)
+    nothing = [{} for _ in its.replicas]
+    whole, part = (its.predict(nothing, Run(unsplit_share=share)).metrics["tpot"] for share in (1.0, 0.2))
+    assert part[1] > 1.05 * whole[1]
+    assert part[[0, 2]] == pytest.approx(whole[[0, 2]], rel=1e-12)
+
+
 # Predictions
 
 

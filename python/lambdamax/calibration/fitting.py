@@ -48,7 +48,7 @@ class Fit:
 
 def start(rows: Predictor) -> Fit:
     """Nothing moved."""
-    freedom = Freedom.of(rows.replicas)
+    freedom = Freedom.of(rows)
     return Fit(freedom, np.zeros(len(freedom.names)), dict.fromkeys(freedom.names, False))
 
 

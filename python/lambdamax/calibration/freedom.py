@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lambdamax.calibration.predicted import Run
+from lambdamax.calibration.predicted import Predictor, Run
 from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
@@ -56,6 +56,8 @@ LARGEST_MOVE: Final = 6.0
 GATHERED_ODDS: Final = (-2.0, 1.5)
 HANDOVER: Final = (0.05, 1.5)
 OF_RUN: Final = ("gathered_share", "handover")
+UNSPLIT: Final = (0.3, 0.7)
+OF_UNSPLIT: Final = ("unsplit_share",)
 
 
 @dataclass(frozen=True)
@@ -63,10 +65,12 @@ class Freedom:
     """The constants that rows on some replicas may tell, by name, in the order of a vector of moves; runs come last."""
 
     constants: Mapping[str, Free]
+    of_run: tuple[str, ...] = OF_RUN
 
     @classmethod
-    def of(cls, replicas: Sequence[ReplicaRow]) -> Freedom:
-        """What is worth fitting on `replicas`."""
+    def of(cls, rows: Predictor) -> Freedom:
+        """What is worth fitting to `rows`."""
+        replicas = rows.replicas
         latent = any(block["latent_elements"] > 0 for row in replicas for block in row.blocks)
         spread = any(row.fields["ep"] > 1 for row in replicas)
         split = any(row.fields["tp"] > 1 and not _joined(row) for row in replicas)
@@ -76,13 +80,14 @@ class Freedom:
                 **(OF_LATENT_ATTENTION if latent else {}),
                 **(OF_EXPERTS if spread else {}),
                 **(OF_PCIE if split else {}),
-            }
+            },
+            (*OF_RUN, *(OF_UNSPLIT if any(rows.unsplit) else ())),
         )
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of constants, then of what a run adds."""
-        return (*self.constants, *OF_RUN)
+        return (*self.constants, *self.of_run)
 
     def moved(self, moves: Floats, row: ReplicaRow) -> dict[str, float]:
         """The constants of `row` after `moves`, in standard deviations of each."""
@@ -92,9 +97,14 @@ class Freedom:
     def run(self, moves: Floats) -> Run:
         """What a run adds after `moves`."""
         odds, spread = GATHERED_ODDS
-        usual, width = HANDOVER
-        gathered, handover = moves[-2:]
-        return Run(float(1 / (1 + np.exp(-(odds + spread * gathered)))), float(usual * np.exp(width * handover)))
+        gathered, handover, *unsplit = moves[len(self.constants) :]
+        found = Run(float(1 / (1 + np.exp(-(odds + spread * gathered)))), _run_value(HANDOVER, handover))
+        return replace(found, unsplit_share=_run_value(UNSPLIT, unsplit[0])) if unsplit else found
+
+
+def _run_value(usual_and_width: tuple[float, float], move: float) -> float:
+    usual, width = usual_and_width
+    return float(usual * np.exp(width * move))
 
 
 def _moved(free: Free, start: float, move: float) -> float:

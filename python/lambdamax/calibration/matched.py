@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import polars as pl
@@ -13,6 +13,7 @@ import polars as pl
 from lambdamax.calibration.possible import impossible
 from lambdamax.calibration.published import PublishedNames, minor
 from lambdamax.calibration.rows import CLOSED, OPEN, STATIC, Load, Measured, Row
+from lambdamax.calibration.settings import KV_DTYPE, PublishedSettings, is_unsplit, seats
 from lambdamax.catalog import Catalog
 from lambdamax.exceptions import CatalogError
 from lambdamax.replicas import Deployment, ReplicaRow
@@ -74,13 +75,17 @@ class _Matcher:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._names = PublishedNames(catalog)
+        self._settings = PublishedSettings()
         self._replicas: dict[Deployment, ReplicaRow] = {}
 
     def measured(self, row: Row) -> Measured:
         notes = row["notes"] or ""
         _refuse(next((reason for reason, pattern in _LEFT_OUT if pattern.search(notes)), None))
         at = self._deployment(row, notes)
-        load = self._load(row, notes)
+        settings = self._settings.of(row, at, self._replica(at).weight_dtype)
+        if not row["kv_dtype"]:
+            at = replace(at, kv_dtype=settings.get(KV_DTYPE, at.kv_dtype))
+        load = self._set(self._load(row, notes), settings, at, notes)
         results = _results(row, load, notes)
         _refuse(None if results else "no time and no rate published")
         return Measured(at, self._replica(at), row["engine_version"] or "", load, results, _curve(row, at, load), row)
@@ -95,6 +100,10 @@ class _Matcher:
         model, weights = formats or (model, "")
         tp, pp, dp, ep = _degrees(row, notes)
         return Deployment(model, gpu, tp, pp, dp, ep, weights, kv, engine)
+
+    def _set(self, load: Load, settings: dict[str, str], at: Deployment, notes: str) -> Load:
+        most = seats(settings, notes, load.isl_tokens + load.osl_tokens)
+        return replace(load, seats=most, unsplit=is_unsplit(settings, self._replica(at), load.concurrency or 0.0))
 
     def _replica(self, at: Deployment) -> ReplicaRow:
         if at not in self._replicas:

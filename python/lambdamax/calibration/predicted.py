@@ -11,6 +11,9 @@ In a run of n·N requests with lengths that differ, only the first wave of the n
 of N·s in the mean: gathered_share = 1/(2n), 0.05 for the usual ten. Where all stay in step it is up to 1. `handover` is
 the wait for a seat that is just being given back, in intervals 1/λ between completions: where the server admits no
 more than N requests and tells its client of the end of one before the next can come in.
+
+Rows that are `unsplit` had an attention kernel that gives one block of threads a whole sequence (old vLLM, where there
+were many): a share `unsplit_share` of the bandwidth is left.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from lambdamax.replicas import ReplicaRow
 
 Floats = NDArray[np.float64]
 USUAL_WAVES: Final = 10
+_BANDWIDTH: Final = "attention_bandwidth_efficiency"
 SOLVED: Final = ("ok", "saturated")
 
 
@@ -37,6 +41,7 @@ class Run:
 
     gathered_share: float = 1 / (2 * USUAL_WAVES)
     handover: float = 0.0
+    unsplit_share: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,11 @@ class Predictor:
     def __init__(self, rows: Sequence[Measured]) -> None:
         """Join `rows`; rows on the same deployment share a replica."""
         self.rows = tuple(rows)
-        places = {row.at: row.replica for row in rows}
-        order = {at: place for place, at in enumerate(places)}
+        places = {(row.at, row.load.unsplit): row.replica for row in rows}
+        order = {key: place for place, key in enumerate(places)}
         self.replicas: tuple[ReplicaRow, ...] = tuple(places.values())
-        self.place = np.array([order[row.at] for row in rows], dtype=np.uint32)
+        self.unsplit: tuple[bool, ...] = tuple(unsplit for _, unsplit in places)
+        self.place = np.array([order[row.at, row.load.unsplit] for row in rows], dtype=np.uint32)
         self._points = self._loads()
 
     def _loads(self) -> dict[str, Floats]:
@@ -67,6 +73,7 @@ class Predictor:
             "concurrency": _floats([load.concurrency or np.nan for load in loads]),
             "rate_rps": _floats([load.rate_rps or np.nan for load in loads]),
             "think_time_s": np.zeros(len(loads)),
+            "max_num_seqs": _floats([load.seats or np.nan for load in loads]),
         }
 
     def measured(self, metric: str) -> Floats:
@@ -75,7 +82,9 @@ class Predictor:
 
     def predict(self, constants: Sequence[Mapping[str, float]], run: Run) -> Predictions:
         """The rows under `constants` of each replica, in the order of `replicas`."""
-        changed = [replace(on, fields={**on.fields, **own}) for on, own in zip(self.replicas, constants, strict=True)]
+        fields = [{**on.fields, **own} for on, own in zip(self.replicas, constants, strict=True)]
+        known = [_unsplit(own, run) if slow else own for own, slow in zip(fields, self.unsplit, strict=True)]
+        changed = [replace(on, fields=own) for on, own in zip(self.replicas, known, strict=True)]
         solved = Replicas.of(changed).load(self.place, self._points, 1)
         status = tuple(LOAD_STATUSES[code] for code in solved["status"])
         return Predictions(self._as_run(solved, run), status)
@@ -94,6 +103,10 @@ class Predictor:
             "output_tok_s": solved["output_tok_s"] / slowed,
             "request_rate": solved["rate_rps"] / slowed,
         }
+
+
+def _unsplit(fields: Mapping[str, float], run: Run) -> dict[str, float]:
+    return {**fields, _BANDWIDTH: fields[_BANDWIDTH] * run.unsplit_share}
 
 
 def _floats(values: Sequence[float]) -> Floats:

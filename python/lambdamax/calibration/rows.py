@@ -17,13 +17,19 @@ METRICS: Final = ("tpot", "ttft", "output_tok_s", "request_rate")
 
 @dataclass(frozen=True)
 class Load:
-    """What a benchmark asked of a server: `kind`, mean lengths [tokens], and clients or a rate [requests/s]."""
+    """What a benchmark asked of a server: `kind`, mean lengths [tokens], and clients or a rate [requests/s].
+
+    `seats` is the most sequences that the server ran at once, None for the engine's default; `unsplit` says that its
+    attention read each of them with a part of the device only.
+    """
 
     kind: str
     isl_tokens: float
     osl_tokens: float
     concurrency: float | None
     rate_rps: float | None
+    seats: float | None = None
+    unsplit: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,11 @@ class Measured:
     def family(self) -> str:
         """The family of models that it is of, as profiles are."""
         return family_of(self.replica.fields, self.replica.blocks)
+
+    @property
+    def notes(self) -> str:
+        """What the table says of the run."""
+        return self.origin["notes"] or ""
 
     @property
     def engine(self) -> str:

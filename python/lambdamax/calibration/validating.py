@@ -18,7 +18,7 @@ from lambdamax.calibration.predicted import Floats, Predictor, Run
 from lambdamax.calibration.rows import METRICS, Measured
 from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.facts import DATA
-from lambdamax.fitted import DEFAULT, Choice, choice, fallback_band
+from lambdamax.fitted import DEFAULT, Choice, Fitted, choice, fallback_band
 from lambdamax.profiles import CONSTANTS
 
 HELD_OUT_FILE: Final = "held_out.parquet"
@@ -87,6 +87,11 @@ def predicted_by_shipped(rows: tuple[Measured, ...], catalog: Catalog) -> pl.Dat
     return numbered(compared(rows, predicted, uncertainty, names), rows, predicted)
 
 
+def run_of(fitted: Fitted) -> Run:
+    """What the benchmark runs behind a profile add; what it does not say is as usual."""
+    return Run(**{name: fitted.value(name, usual) for name, usual in vars(Run()).items()})
+
+
 def numbered(table: pl.DataFrame, rows: tuple[Measured, ...], predicted: Mapping[str, Floats]) -> pl.DataFrame:
     """`table` with the place of each line's row among `rows`."""
     places = [
@@ -106,11 +111,7 @@ def _constants(found: Choice | None) -> dict[str, float]:
 
 
 def _run(found: Choice | None) -> Run:
-    usual = Run()
-    if found is None:
-        return usual
-    gathered = found.fitted.value("gathered_share", usual.gathered_share)
-    return Run(gathered, found.fitted.value("handover", usual.handover))
+    return Run() if found is None else run_of(found.fitted)
 
 
 def _uncertainty(found: Choice | None, metric: str) -> float:
