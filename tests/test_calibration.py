@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from lambdamax import MeasurementError, load_catalog
 from lambdamax.calibration import fitting, held_out
 from lambdamax.calibration.calibrating import calibrate
+from lambdamax.calibration.families import key_of
 from lambdamax.calibration.matched import Matching, match
 from lambdamax.calibration.measured import read_measured
 from lambdamax.calibration.predicted import Predictor, Run
@@ -189,6 +190,17 @@ def test_old_paged_attention_does_not_split_large_batches(tmp_path: Path) -> Non
     whole, part = (its.predict(nothing, Run(unsplit_share=share)).metrics["tpot"] for share in (1.0, 0.2))
     assert part[1] > 1.05 * whole[1]
     assert part[[0, 2]] == pytest.approx(whole[[0, 2]], rel=1e-12)
+
+
+def test_awq_kernels_of_old_engines_are_a_group_of_their_own(tmp_path: Path) -> None:
+    def version(engine: str, notes: str) -> str:
+        quantised = {"model": "Qwen/Qwen2-7B-Instruct", "gpu": "A100-SXM-80GB", "dtype": "int4", "tpot_ms": "90"}
+        (row,) = matched(tmp_path, {**ROW, **quantised, "engine": engine, "notes": notes}).rows
+        return key_of(row).version
+
+    assert version("vllm 0.4.0", "AWQ weights") == "v0.4-awq"
+    assert version("vllm 0.4.0", "GPTQ-Int4 weights") == "v0.4"
+    assert version("vllm 0.6.1", "AWQ weights") == "v0.6"
 
 
 # Predictions

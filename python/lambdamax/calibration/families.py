@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from lambdamax.architecture import SPAN_KINDS
 from lambdamax.calibration.published import minor
 from lambdamax.calibration.rows import Measured, curves
 from lambdamax.fitted import DENSE, Key
@@ -17,6 +18,10 @@ FEWEST_OF_A_VERSION: Final = 8
 FEWEST_CURVES: Final = 2
 # A family with so many groups is a pool of its own; the others are pooled by their format.
 MANY_SIBLINGS: Final = 5
+CHUNKED: Final = float(SPAN_KINDS.index("chunked"))
+_AWQ: Final = re.compile(r"\bAWQ\b")
+# The version of vLLM from which AWQ checkpoints run on the Marlin kernels.
+FAST_AWQ: Final = (0, 6)
 _ORIGIN: Final = re.compile(r"origin=(\S+)")
 
 
@@ -48,9 +53,12 @@ def groups(rows: Sequence[Measured]) -> tuple[Group, ...]:
 
 
 def key_of(row: Measured) -> Key:
-    """What a row belongs to."""
+    """What a row belongs to. Old engines had kernels of their own for AWQ, much slower than those for GPTQ."""
     version = minor(row.version)
-    return Key(row.engine, version and f"v{version}", row.at.gpu, row.weight_dtype, row.family)
+    named = version and f"v{version}"
+    if row.engine == "vllm" and version and tuple(map(int, version.split("."))) < FAST_AWQ and _AWQ.search(row.notes):
+        named += "-awq"
+    return Key(row.engine, named, row.at.gpu, row.weight_dtype, row.family)
 
 
 def _curves(rows: Sequence[Measured], places: Iterable[int]) -> int:
@@ -58,16 +66,24 @@ def _curves(rows: Sequence[Measured], places: Iterable[int]) -> int:
 
 
 def _pools(rows: Sequence[Measured], merged: Mapping[Key, Sequence[int]]) -> dict[Key, str]:
-    """The pool of each group: engine and kind of benchmark, and of mixtures of experts the family, or the format."""
+    """The pool of each group: engine and kind of benchmark, and of mixtures of experts what they are alike in.
+
+    That is the family, or the format; but attention in chunks takes an engine so much longer a layer that its models
+    are alike whatever their format, and ranks that share experts only exchange tokens in ways of their own.
+    """
     origins = {key: f"{key.engine} {_commonest(rows, places)}" for key, places in merged.items()}
     siblings = Counter((origins[key], key.family) for key in merged)
 
-    def alike(key: Key) -> str:
+    def alike(key: Key, places: Sequence[int]) -> str:
         if key.family == DENSE:
             return DENSE
-        return key.family if siblings[origins[key], key.family] >= MANY_SIBLINGS else f"experts {key.weight_dtype}"
+        if any(block["span_kind"] == CHUNKED for block in rows[places[0]].replica.blocks):
+            return "experts in chunks"
+        kind = key.family if siblings[origins[key], key.family] >= MANY_SIBLINGS else f"experts {key.weight_dtype}"
+        shared = sum(rows[place].at.dp > 1 for place in places)
+        return f"{kind} dp" if 2 * shared > len(places) else kind
 
-    return {key: f"{origins[key]} {alike(key)}" for key in merged}
+    return {key: f"{origins[key]} {alike(key, places)}" for key, places in merged.items()}
 
 
 def _commonest(rows: Sequence[Measured], places: Iterable[int]) -> str:
@@ -76,5 +92,5 @@ def _commonest(rows: Sequence[Measured], places: Iterable[int]) -> str:
 
 
 def _origin(row: Measured) -> str:
-    found = _ORIGIN.search(row.origin["notes"] or "")
+    found = _ORIGIN.search(row.notes)
     return f"{row.origin['source']} {found[1] if found else ''}".strip()
