@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 import calibration_page
 import size_transfer
 from lambdamax.calibration.errors import compared
-from lambdamax.calibration.families import key_of
-from lambdamax.calibration.held_out import band
+from lambdamax.calibration.families import Group, key_of
+from lambdamax.calibration.held_out import band, pooled_band
 from lambdamax.calibration.matched import match
 from lambdamax.calibration.measured import read_measured
 from lambdamax.calibration.predicted import Predictor, Run
@@ -33,6 +33,7 @@ from lambdamax.catalog import Catalog, load_catalog
 from lambdamax.facts import DATA
 from lambdamax.fitted import (
     DEFAULT,
+    DENSE,
     FALLBACKS,
     KEYS_FILE,
     LEVELS,
@@ -50,7 +51,6 @@ Floats = NDArray[np.float64]
 TABLE: Final = DATA / "measured_rows.parquet"
 SOURCE: Final = "measured_rows.parquet, by python benches/fit_profiles.py"
 DIGITS: Final = 4
-FEW: Final = 10
 SUPERSEDED: Final = ("argonne_llm_inference_bench", ("h100-sxm", "gh200-96"))
 UNITS: Final = {
     "gathered_share": "share of the time lost to the prompts of others",
@@ -67,19 +67,46 @@ class Errors:
     def __init__(self, rows: Iterable[Measured], predicted: Mapping[str, Floats]) -> None:
         """Compare the first of TPOT, throughput and rate that a row has, and its TTFT."""
         rows = tuple(rows)
-        logs = {
+        self.by_metric = {
             metric: np.log(predicted[metric] / np.array([row.results.get(metric, np.nan) for row in rows]))
             for metric in METRICS
         }
-        self.by_metric = logs
         self.rate = np.full(len(rows), np.nan)
         for metric in reversed(OF_RATE):
-            self.rate = np.where(np.isnan(logs[metric]), self.rate, logs[metric])
-        self.ttft = logs["ttft"]
+            self.rate = np.where(np.isnan(self.by_metric[metric]), self.rate, self.by_metric[metric])
+        self.ttft = self.by_metric["ttft"]
 
-    def band(self, metric: str, places: NDArray[np.intp]) -> float:
-        """u of the band of a metric over some rows."""
-        return band((self.ttft if metric == "ttft" else self.rate)[places])
+    def of(self, metric: str) -> Floats:
+        """Those that the band of a metric is read off."""
+        return self.ttft if metric == "ttft" else self.rate
+
+
+class Bands:
+    """u of each group's band, from its errors and those of its kin, of all folds or all but one."""
+
+    def __init__(self, found: Everything, errors: Errors) -> None:
+        """Sort the rows by group, pool and kind of models."""
+        self._errors, self._fold = errors, found.fold
+        groups = [one.group for one in found.shipped]
+        self._pool = labels(len(found.rows), groups, [group.pool for group in groups])
+        self._kind = labels(len(found.rows), groups, [group.key.family == DENSE for group in groups])
+
+    def of(self, metric: str, group: Group, left: int | None = None) -> float:
+        """The band of a metric, without the errors of the fold `left`."""
+        places = np.array(group.places)
+        own = np.zeros(len(self._fold), dtype=bool)
+        own[places] = True
+        alike = (own, self._pool == self._pool[places[0]], self._kind == self._kind[places[0]])
+        seen = self._fold != left if left is not None else np.ones(len(own), dtype=bool)
+        return pooled_band(self._errors.of(metric), [circle & seen for circle in alike])
+
+
+def labels(count: int, groups: Iterable[Group], names: Iterable[object]) -> NDArray[np.object_]:
+    """The name that each group has, by row."""
+    found = np.full(count, None, dtype=object)
+    for group, name in zip(groups, names, strict=True):
+        found[list(group.places)] = name
+    return found
 
 
 def main(files: list[str]) -> None:
@@ -91,9 +118,10 @@ def main(files: list[str]) -> None:
     rows = match(table, catalog).rows
     found = fit_all(rows, lambda said: print(said, file=sys.stderr))
     errors = Errors(rows, found.held_out)
-    made = [fitted(one, rows, errors, catalog) for one in found.shipped if one.is_own]
+    bands = Bands(found, errors)
+    made = [fitted(one, rows, errors, bands, catalog) for one in found.shipped if one.is_own]
     write_profiles(made, fallback_bands(made, rows, errors, catalog), latest(rows))
-    held = held_out_table(found, errors)
+    held = held_out_table(found, bands)
     held.write_parquet(DATA / HELD_OUT_FILE, compression="zstd")
     calibration_page.write(held, "\n".join(size_transfer.table(rows, catalog)))
 
@@ -118,7 +146,7 @@ def latest(rows: Iterable[Measured]) -> str:
     return max(row.origin["date"] or "" for row in rows)
 
 
-def fitted(one: Shipped, rows: tuple[Measured, ...], errors: Errors, catalog: Catalog) -> Fitted:
+def fitted(one: Shipped, rows: tuple[Measured, ...], errors: Errors, bands: Bands, catalog: Catalog) -> Fitted:
     """A group's fit as a profile."""
     places = np.array(one.group.places)
     parent = catalog.accelerator(one.group.key.gpu).default_profile
@@ -127,10 +155,9 @@ def fitted(one: Shipped, rows: tuple[Measured, ...], errors: Errors, catalog: Ca
     told = {name: value for name, value in constants.items() if one.fit.told[name]}
     run = one.fit.run
     values = {**told, **{name: value for name, value in vars(run).items() if name in one.fit.freedom.of_run}}
-    wide = places if len(places) >= FEW else in_pool(one, rows)
-    numbers = {POINTS: float(len(places)), UNCERTAINTY: errors.band("tpot", wide)}
-    if np.isfinite(errors.ttft[wide]).any():
-        numbers[TTFT_UNCERTAINTY] = errors.band("ttft", wide)
+    numbers = {POINTS: float(len(places)), UNCERTAINTY: bands.of("tpot", one.group)}
+    if np.isfinite(errors.ttft[places]).any():
+        numbers[TTFT_UNCERTAINTY] = bands.of("ttft", one.group)
     date = latest(rows[place] for place in places)
     every = {**numbers, **values}
     return Fitted(
@@ -139,13 +166,6 @@ def fitted(one: Shipped, rows: tuple[Measured, ...], errors: Errors, catalog: Ca
         date,
         {name: constant(one.group.key.name, name, each, date) for name, each in every.items()},
     )
-
-
-def in_pool(one: Shipped, rows: tuple[Measured, ...]) -> NDArray[np.intp]:
-    """The places of the rows of the same engine and kind of models."""
-    key = one.group.key
-    alike = [place for place, row in enumerate(rows) if (row.engine, key_of(row).family) == (key.engine, key.family)]
-    return np.array(alike)
 
 
 def constant(profile: str, name: str, value: float, date: str) -> Constant:
@@ -216,19 +236,20 @@ def write_csv(path: Path, header: tuple[str, ...], lines: Iterable[tuple[object,
         writer.writerows(lines)
 
 
-def held_out_table(found: Everything, errors: Errors) -> pl.DataFrame:
-    """A line for each measured value, what the fit of the other folds says, and the band that its profile states."""
+def held_out_table(found: Everything, bands: Bands) -> pl.DataFrame:
+    """A line for each measured value: what the fit of the other folds says, and the band that their errors give."""
     count = len(found.rows)
-    bands = {metric: np.full(count, np.nan) for metric in METRICS}
+    widths = {metric: np.full(count, np.nan) for metric in METRICS}
     names = [""] * count
     for one in found.shipped:
         places = np.array(one.group.places)
         for place in places:
             names[place] = one.group.key.name if one.is_own else DEFAULT
-        wide = places if len(places) >= FEW else in_pool(one, found.rows)
-        for metric in METRICS:
-            bands[metric][places] = errors.band(metric, wide)
-    table = compared(found.rows, found.held_out, bands, names)
+        for left in np.unique(found.fold[places]):
+            held = places[found.fold[places] == left]
+            for metric, values in widths.items():
+                values[held] = bands.of(metric, one.group, int(left))
+    table = compared(found.rows, found.held_out, widths, names)
     return numbered(table, found.rows, found.held_out).with_columns(pl.col("uncertainty").fill_nan(None))
 
 

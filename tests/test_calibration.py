@@ -324,6 +324,17 @@ def test_a_band_holds_most_errors() -> None:
     assert np.isnan(held_out.band(np.array([np.nan])))
 
 
+def test_the_band_of_a_few_errors_is_drawn_to_that_of_their_kin() -> None:
+    rng = np.random.default_rng(1)
+    errors = np.concatenate([rng.normal(0.0, 0.02, size) for size in (3, 300)] + [rng.normal(0.0, 0.3, 4000)])
+    place = np.arange(len(errors))
+    few, pool, kind = place < 3, place < 303, place >= 0
+    lonely, many = (held_out.pooled_band(errors, [own, pool, kind]) for own in (few, pool))
+    assert many == pytest.approx(held_out.band(errors[pool]), rel=0.1)
+    assert many < lonely < held_out.band(errors)
+    assert np.isnan(held_out.pooled_band(np.full(3, np.nan), [np.ones(3, dtype=bool)] * 3))
+
+
 # Commands
 
 
