@@ -78,10 +78,16 @@ PYTHON_FLOORS = [
     *("benchmarks.llmperf", "benchmarks.inferencex", "benchmarks.scrape", "benchmarks.own_csv", "benchmarks.formats"),
     *("benchmarks", "audit.finding", "audit.point", "audit.populations", "audit.tokens", "audit.windows"),
     *("benchmarks.labels", "audit.physics", "audit.curves", "audit", "audit.printed", "auditing"),
-    *("calibration", "calibration.published", "calibration.measured", "calibration.rows", "calibration.predicted"),
-    *("calibration.possible", "calibration.matched", "calibration.freedom", "calibration.fitting"),
-    *("calibration.held_out", "calibration.families", "calibration.shipping", "calibration.errors"),
-    *("calibration.validating", "calibration.profile_file", "calibration.calibrating", "calibration.shown"),
+    *("calibration", "calibration.published", "calibration.measured", "calibration.rows", "calibration.settings"),
+    *("calibration.predicted", "calibration.possible", "calibration.matched", "calibration.freedom"),
+    *("calibration.fitting", "calibration.held_out", "calibration.families", "calibration.shipping"),
+    *(
+        "calibration.errors",
+        "calibration.validating",
+        "calibration.profile_file",
+        "calibration.calibrating",
+        "calibration.shown",
+    ),
     *("measuring", "cli"),
 ]
 # From the ground up; a module of the core uses none of those after it, and no two use each other.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ import lambdamax
 from lambdamax import load_catalog
 from lambdamax.calibration.errors import GROUPS, summary
 from lambdamax.calibration.validating import validate
-from lambdamax.fitted import LEVELS, OWN, UNCERTAINTY, Key, fallback_band, fitted_profiles, nearest
+from lambdamax.fitted import LEVELS, OWN, TTFT_UNCERTAINTY, UNCERTAINTY, Key, fallback_band, fitted_profiles, nearest
 from lambdamax.grid import Grid
 from lambdamax.profiles import CONSTANTS
 from lambdamax.replicas import Deployment, ReplicaRow
@@ -136,8 +137,7 @@ def test_dense_models_on_current_accelerators() -> None:
     found = errors(of("aiconfigurator"), pl.col("dense"), pl.col("served"))["tpot"]
     assert found["median_ape"] <= 0.04
     assert found["mape"] <= 0.08
-    # The aim is 0.85; with the prefill of closed loops as it is solved now, two rows of 499 are missing.
-    assert found["within_10pct"] >= 0.845
+    assert found["within_10pct"] >= 0.85
 
 
 @pytest.mark.parametrize(("engine", "most"), [("vllm", 0.15), ("sglang", 0.25), ("tensorrt-llm", 0.25)])
@@ -150,8 +150,9 @@ def test_mixtures_of_experts() -> None:
     assert errors(of("aiconfigurator"), ~pl.col("dense"))["tpot"]["median_ape"] <= 0.08
 
 
-def test_throughput_at_a_measured_batch() -> None:
-    assert errors(of("mlenergy"))["output_tok_s"]["median_ape"] <= 0.10
+@pytest.mark.parametrize("dense", [True, False])
+def test_throughput_at_a_measured_batch(dense: bool) -> None:
+    assert errors(of("mlenergy"), pl.col("dense") == dense)["output_tok_s"]["median_ape"] <= 0.10
 
 
 @pytest.mark.parametrize("gpu", ["a100-80-sxm", "mi300x"])
@@ -160,9 +161,28 @@ def test_other_accelerators(gpu: str) -> None:
     assert found["output_tok_s"]["median_ape"] <= 0.12
 
 
-def test_the_band_holds_what_it_says() -> None:
-    inside = (held()["predicted"] / held()["measured"]).log().abs() <= held()["uncertainty"].log1p()
+def outside(bands: pl.Series) -> dict[tuple[str, ...], float]:
+    """Groups of 20 values or more of which less than 60 % or more than 95 % are within `bands`, and how many are."""
+    found = held().with_columns(uncertainty=bands)
+    inside = (found["predicted"] / found["measured"]).log().abs() <= bands.log1p()
     assert 0.75 <= float(inside.mean() or 0.0) <= 0.90
-    large = [row for row in summary(held(), GROUPS) if row["n"] >= 20]
-    outside = {(row["engine"], row["gpu"], row["model"], row["metric"]): row["band_coverage"] for row in large}
-    assert {name: share for name, share in outside.items() if not 0.60 <= share <= 0.95} == {}
+    large = [row for row in summary(found, GROUPS) if row["n"] >= 20]
+    shares = {tuple(row[name] for name in GROUPS): row["band_coverage"] for row in large}
+    return {name: share for name, share in shares.items() if not 0.60 <= share <= 0.95}
+
+
+def test_the_band_that_a_profile_states_holds_what_it_says() -> None:
+    def stated(row: dict[str, Any]) -> float:
+        own = fitted_profiles().get(row["profile"])
+        name = TTFT_UNCERTAINTY if row["metric"] == "ttft" else UNCERTAINTY
+        return row["uncertainty"] if own is None else own.value(name, row["uncertainty"])
+
+    assert outside(pl.Series([stated(row) for row in held().iter_rows(named=True)])) == {}
+
+
+def test_a_band_of_other_folds_holds_what_it_says_but_where_a_profile_holds_what_differs() -> None:
+    assert set(outside(held()["uncertainty"])) <= {
+        ("vllm", "b200-sxm", "qwen3-coder-480b-a35b-instruct", "output_tok_s"),
+        ("sglang", "b200-sxm", "deepseek-r1", "tpot"),
+        ("tensorrt-llm", "a100-80-sxm", "qwen2.5-7b-instruct", "output_tok_s"),
+    }
