@@ -95,6 +95,7 @@ impl Chart {
     }
 
     /// First pair of neighbouring probes between which λ stops rising.
+    #[inline(always)]
     fn first_fall(&self) -> (Bracket, LaneMask) {
         let fall = |at: &Operating| Dual::constant(fall(at));
         let (first, last) = (&self.probes.0[0], &self.peak);
@@ -113,6 +114,7 @@ impl Chart {
     }
 
     /// Lanes whose curve rises at its end but nearly fell before: it may dip unseen.
+    #[inline(always)]
     fn suspicious(&self) -> LaneMask {
         let end = self.peak.decoding.value;
         let flat = |probe: &Operating| {
@@ -125,6 +127,7 @@ impl Chart {
     }
 
     /// Looks between probes at whose ends λ rises, but not as a cubic that rises all the way (Fritsch and Carlson's condition).
+    #[inline(always)]
     fn look_between(&self, bracket: &mut Bracket, found: &mut LaneMask) {
         for pair in self.probes.0.windows(2) {
             let doubtful = dips(&pair[0], &pair[1]).and(!*found);
@@ -142,8 +145,24 @@ impl Chart {
         }
     }
 
-    /// Moves `peak` from the end of the range to the arg max of λ.
+    /// Moves `peak` from the end of the range to the arg max of λ; with the widest vectors the machine has.
     fn find_peak(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            // SAFETY: both features were detected on the line above.
+            return unsafe { self.find_peak_with_fma() };
+        }
+        self.find_peak_in_lanes();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    fn find_peak_with_fma(&mut self) {
+        self.find_peak_in_lanes();
+    }
+
+    #[inline(always)]
+    fn find_peak_in_lanes(&mut self) {
         let (mut bracket, mut found) = self.first_fall();
         self.look_between(&mut bracket, &mut found);
         let doubtful = self.suspicious().and(!found);
@@ -164,6 +183,7 @@ impl Chart {
 
 /// Whether a cubic through two looks, both of which rise, falls between them: ln λ over ln B, on which curves that only saturate are
 /// nearly straight; λ over B from B = 0. Two looks at one B, which a lane with few probes has beside one with many, have nothing between them.
+#[inline(always)]
 fn dips(low: &Operating, high: &Operating) -> LaneMask {
     let (zero, three) = (Lanes::ZERO, Lanes::splat(3.0));
     let idle = low.decoding.value.at_most(zero);
