@@ -400,9 +400,12 @@ def as_measured(row: dict[str, Any]) -> dict[str, Any]:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(POINTS, min_size=1, max_size=12))
 def test_rows_of_the_solver_raise_nothing(points: list[dict[str, Any]]) -> None:
-    rows = [as_measured(row) for row in solved(points).to_dicts()]
-    found = audit(measured_frame(rows), CATALOG)
-    assert [one.as_json() for one in found.findings] == []
+    rows = solved(points).to_dicts()
+    found = audit(measured_frame([as_measured(row) for row in rows]), CATALOG)
+    # With unequal answers the mean over requests is not the one over tokens, and is told so.
+    unequal = {place for place, row in enumerate(rows) if row["osl_cv"]}
+    told = [one for one in found.findings if one.finding.law != OVER_REQUESTS or one.as_json()["row"] not in unequal]
+    assert [one.as_json() for one in told] == []
     assert found.not_checked == {}
 
 

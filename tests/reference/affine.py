@@ -44,6 +44,8 @@ class Affine:
     prompt_s: float  # mean s
     prompt_square_s2: float  # mean s^2
     d1: float
+    missing: float  # of the harmonic mean of the decode tokens, below d1
+    fade: float
     budget: float
     uncached: float  # E[u]
     b_cap: float
@@ -81,9 +83,15 @@ class Affine:
         """lambda(B)."""
         return b / (self.d1 * self.tpot_token(b))
 
+    def sharing(self, b: float) -> float:
+        """Tokens that share a wake of rho/(1 - rho) iterations."""
+        rho = self.rate(b) * self.prompt_s
+        return self.d1 - self.missing * self.fade / (self.fade + rho / (1 - rho))
+
     def tpot_mean(self, b: float) -> float:
         """Mean over requests of the time per output token at B."""
-        return self.tpot_token(b) + self.own_s / (1 - self.rate(b) * self.prompt_s)
+        shared = self.wake(b) * (1 / self.sharing(b) - 1 / self.d1)
+        return self.tpot_token(b) + shared + self.own_s / (1 - self.rate(b) * self.prompt_s)
 
     def rises(self) -> bool:
         """Whether lambda(B) and the TPOT rise all the way, so that each is reached at one B."""
@@ -142,6 +150,8 @@ def affine(row: Row, blocks: Blocks, point: Row) -> Affine:
         prompt_s=float(load.weight @ prompt_s),
         prompt_square_s2=float(load.weight @ prompt_s**2),
         d1=load.d1,
+        missing=load.missing,
+        fade=load.fade,
         budget=load.budget,
         uncached=load.mean_uncached,
         b_cap=load.b_cap,

@@ -425,10 +425,8 @@ impl<R: Real> Div for Dual<R> {
     type Output = Self;
     #[inline(always)]
     fn div(self, other: Self) -> Self {
-        // One division, not two: of dividers there are least.
-        let inverse = R::splat(1.0) / other.value;
-        let value = self.value * inverse;
-        Self { value, slope: (self.slope - value * other.slope) * inverse }
+        let value = self.value / other.value;
+        Self { value, slope: (self.slope - value * other.slope) / other.value }
     }
 }
 
