@@ -30,7 +30,8 @@ TINY: Final = 1e-300
 
 # Places in a curve's constants.
 W, Q, QLW, IQ, LAYER, HEAD, ROW, FIXED, DECODE, OVERHEAD = range(10)
-CONTEXT, OWN, HOST, ASYNC, BUDGET, D1, CAP, MEAN, MEAN_HELD, CONSTANTS = range(10, 20)
+CONTEXT, OWN, HOST, ASYNC, BUDGET, D1, CAP, MEAN, MEAN_HELD = range(10, 19)
+MISSING, FADE, CONSTANTS = range(19, 22)
 # Places in a state: each quantity with its slope after it; the limits' in their order.
 CYCLE, RATE, KV, SEATS, TPOT, TTFT, E2E = range(0, 14, 2)
 LEFT, SHARING, B, WAIT, STATE = range(14, 19)
@@ -111,6 +112,7 @@ def curve(c: Floats, inputs: Floats, x: Floats, w: Floats, v: Floats, nodes: Flo
     v[FIXED], v[DECODE], v[OVERHEAD] = c[C_FIXED], c[C_SEQUENCE] + c[C_KAPPA] * context, c[C_OVERHEAD]
     v[CONTEXT], v[OWN] = context + BLOCK / 2.0, c[C_KAPPA] * (isl + osl / 2.0 - context)
     v[HOST], v[ASYNC], v[BUDGET] = c[C_HOST] + c[C_HOST_TOKEN] * isl, c[C_ASYNC], inputs[5]
+    v[MISSING], v[FADE] = inputs[7], inputs[8]
     v[D1], v[CAP], v[MEAN], v[MEAN_HELD] = d1, inputs[5] * d1 / (mean + d1), mean, mean + BLOCK / 2.0
 
 
@@ -241,7 +243,13 @@ def look(v: Floats, nodes: Floats, b: float, need: int, s: Floats) -> None:
     per_left = 1.0 / left
     extra = v[OWN] * per_left
     s[LEFT], s[SHARING] = left, decode - b * decode_slope
-    s[TPOT], s[TPOT + 1] = cycle / v[D1] + extra, cycle_slope / v[D1] - extra * per_left * left_slope
+    lasting = v[FADE] + per_left - 1.0
+    short = v[MISSING] * v[FADE] / lasting
+    per_sharing = 1.0 / (v[D1] - short)
+    more = per_sharing - 1.0 / v[D1]
+    more_slope = per_sharing * per_sharing * short / lasting * left_slope * per_left * per_left
+    s[TPOT] = cycle / v[D1] + extra + wake * more
+    s[TPOT + 1] = cycle_slope / v[D1] - extra * per_left * left_slope + wake_slope * more + wake * more_slope
     if need == 3:
         return
     iteration = step * per_left

@@ -101,6 +101,8 @@ class Curves:
     async_scheduling: Floats
     budget: Floats
     d1: Floats
+    missing: Floats
+    fade: Floats
     b_cap: Floats
     mean_prompt: Floats
     uncached: Floats
@@ -204,10 +206,11 @@ class Curves:
         prefill = Dual(b * mean.value, mean.value + b * mean.slope)
         smooth = _sum(decode, prefill)
         free = self.free(b, step, own_step, room)
-        cycle = _sum(smooth, _wake(b, smooth, prefill, (mean, square), free))
+        wake = _wake(b, smooth, prefill, (mean, square), free)
+        cycle = _sum(smooth, wake)
         rate = b / cycle.value
         rate_slope = (1 - rate * cycle.slope) / cycle.value
-        return _Cycles(step, chunks, prompts, mean, square, prefill, decode, cycle, Dual(rate, rate_slope))
+        return _Cycles(step, chunks, prompts, mean, square, prefill, decode, wake, cycle, Dual(rate, rate_slope))
 
     def free(self, b: Floats, step: Dual, own_step: Dual, room: Dual) -> Dual:
         """D1 times what full iterations take longer than a request's decode with others' prefill spread evenly."""
@@ -222,7 +225,17 @@ class Curves:
         left = Dual(1.0 - share.value, -share.slope)
         own = self.own_s / left.value
         slope = at.cycle.slope / self.d1 - own / left.value * left.slope
-        return left, Dual(at.cycle.value / self.d1 + own, slope)
+        wake = self.unequal(at.wake, left)
+        return left, Dual(at.cycle.value / self.d1 + own + wake.value, slope + wake.slope)
+
+    def unequal(self, wake: Dual, left: Dual) -> Dual:
+        """What wakes add to the time per token in the mean over requests, beyond the one over tokens."""
+        lasting = self.fade + 1.0 / left.value - 1.0
+        short = self.missing * self.fade / lasting
+        sharing = self.d1 - short
+        shorter = short / lasting * left.slope / left.value**2
+        more = 1.0 / sharing - 1.0 / self.d1
+        return Dual(wake.value * more, wake.slope * more + wake.value * shorter / sharing**2)
 
     def at(self, b: Floats) -> State:
         """Every quantity."""
@@ -405,6 +418,7 @@ class _Cycles(NamedTuple):
     square: Dual
     prefill: Dual
     decode: Dual
+    wake: Dual
     cycle: Dual
     rate: Dual
 
@@ -423,6 +437,7 @@ def curves(table: Floats, points: Points, nodes: int) -> Curves:
     isl, osl = points.fields["isl_tokens"], points.fields["osl_tokens"]
     budget, d1 = points.fields["max_num_batched_tokens"], osl - 1.0
     weight, prompt = _prompt_nodes(isl, points.fields["isl_cv"], nodes)
+    missing, fade = points.short_decodes(nodes)
     second = osl**2 * (1.0 + points.fields["osl_cv"] ** 2) - osl
     context = isl + second / (2.0 * d1)
     attention = c["attention_s"] * prompt**2 / 2.0 * (1.0 + c["half_tokens"] / prompt)
@@ -444,6 +459,8 @@ def curves(table: Floats, points: Points, nodes: int) -> Curves:
         async_scheduling=c["async_scheduling"],
         budget=budget,
         d1=d1,
+        missing=missing,
+        fade=fade,
         b_cap=budget * d1 / (mean_prompt + d1),
         mean_prompt=mean_prompt,
         uncached=prompt,

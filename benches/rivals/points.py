@@ -38,6 +38,22 @@ class Points:
         """The replicas as the rivals take them, one row of coefficients each."""
         return np.array([coefficients(row) for row in self.rows])
 
+    def short_decodes(self, nodes: int) -> tuple[Floats, Floats]:
+        """By how much 1/E[1/(o - 1)] is below E[o] - 1, and how slowly that fades as wakes last, by point."""
+        osl, cv = self.fields["osl_tokens"], self.fields["osl_cv"]
+        if nodes == 1:
+            return np.zeros(len(self)), np.ones(len(self))
+        x, w = np.polynomial.hermite.hermgauss(nodes)
+        variance = np.log1p(cv**2)
+        length = np.exp(np.log(osl) - variance / 2.0 + np.sqrt(2.0 * variance) * x[:, None])
+        share = np.where(length >= 1.5, w[:, None], 0.0)
+        share /= share.sum(axis=0)
+        each = 1.0 / np.maximum(length - 1.0, 1.0)
+        first, second = (share * each).sum(axis=0), (share * each**2).sum(axis=0)
+        missing, variation = np.maximum(osl - 1.0 - 1.0 / first, 0.0), second / first**2 - 1.0
+        some = (missing > 0.0) & (variation > 0.0) & (cv > 0.0)
+        return np.where(some, missing, 0.0), np.where(some, missing, 1.0) / np.where(some, variation, 1.0)
+
     def take(self, chosen: NDArray[np.intp] | slice) -> Self:
         """Some of the points."""
         return replace(

@@ -128,7 +128,7 @@ def _run(points: Points, slos: dict[str, Floats]) -> Answers:
     x, w = np.polynomial.hermite.hermgauss(NODES) if varying else (np.zeros(1), np.full(1, math.sqrt(math.pi)))
     shape = [f[name] for name in ("isl_tokens", "osl_tokens", "isl_cv", "osl_cv")]
     rest = [f[name] for name in ("max_num_seqs", "max_num_batched_tokens", "usd_per_accelerator_hour")]
-    inputs = np.array([*shape, *rest]).T.copy()
+    inputs = np.array([*shape, *rest, *points.short_decodes(len(x))]).T.copy()
     ttft, tpot, e2e, cap = (slos[name] for name in SLOS)
     _solve(points.table, points.replica, inputs, ttft, tpot, e2e, cap, x, w / math.sqrt(math.pi), out, codes)
     names = ("status", "binding_limit", "next_limit")

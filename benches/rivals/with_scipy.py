@@ -51,6 +51,7 @@ class Curve:
     context: float
     budget: float
     mean_prompt: float
+    short: tuple[float, float]  # by how much 1/E[1/(o - 1)] is below d1, and how slowly that fades
     nodes: tuple[tuple[float, float], ...]  # weight, prompt
 
     def gemm(self, compute_s: Number) -> Number:
@@ -88,8 +89,8 @@ class Curve:
             found.append((weight, k, s, prompt))
         return found
 
-    def work(self, b: Number, prompts: list[tuple[float, float, Number, float]]) -> tuple[Number, Number, Number]:
-        """E[s], E[s^2], and a request's decode with its wake."""
+    def work(self, b: Number, prompts: list[tuple[float, float, Number, float]]) -> tuple[Number, ...]:
+        """E[s], E[s^2], a request's wake, and its decode with it."""
         mean = sum(weight * s for weight, _, s, _ in prompts)
         square = sum(weight * s * s for weight, _, s, _ in prompts)
         own_step = self.decode(b + 1.0)
@@ -101,11 +102,11 @@ class Curve:
         full = self.d1 * own_step * self.room(b) / self.mean_prompt - b * self.decode(b)
         most = self.d1 * mean / smooth * full
         wake = settled * most / (settled + most) if most.real > 0.0 else 0.0
-        return mean, square, smooth + wake
+        return mean, square, wake, smooth + wake
 
     def cycle(self, b: float) -> float:
         """A request's decode with its wake."""
-        return self.work(b, self.prompts(b))[2]
+        return self.work(b, self.prompts(b))[3]
 
     def rate(self, b: float) -> float:
         """lambda(B)."""
@@ -113,15 +114,18 @@ class Curve:
 
     def tpot(self, b: float) -> float:
         """TPOT over requests."""
-        mean, _, cycle = self.work(b, self.prompts(b))
+        mean, _, wake, cycle = self.work(b, self.prompts(b))
+        left = 1.0 - b * mean / cycle
+        missing, fade = self.short
+        sharing = self.d1 - missing * fade / (fade + 1.0 / left - 1.0)
         own = self.c["kappa_s"] * (self.isl + self.osl / 2.0 - self.context)
-        return cycle / self.d1 + own / (1.0 - b * mean / cycle)
+        return (cycle - wake) / self.d1 + wake / sharing + own / left
 
     def queue(self, b: Number) -> tuple[Number, Number, Number, float, float]:
         """KV tokens held, running, lambda, and the real parts of TTFT and E2E of a request that has a seat."""
         c, prompts = self.c, self.prompts(b)
         step = self.decode(b)
-        mean, square, cycle = self.work(b, prompts)
+        mean, square, _, cycle = self.work(b, prompts)
         rate, share = b / cycle, b * mean / cycle
         left = 1.0 - share
         seen = step / left + rate * square / (left * (1.0 + share))
@@ -220,7 +224,17 @@ def _curve(c: dict[str, float], f: dict[str, float]) -> Curve:
     context = isl + (osl**2 * (1.0 + f["osl_cv"] ** 2) - osl) / (2.0 * d1)
     nodes = _nodes(isl, f["isl_cv"])
     mean_prompt = sum(weight * prompt for weight, prompt in nodes)
-    return Curve(c, isl, osl, d1, context, f["max_num_batched_tokens"], mean_prompt, nodes)
+    short = _short_decodes(_nodes(osl, f["osl_cv"]), d1)
+    return Curve(c, isl, osl, d1, context, f["max_num_batched_tokens"], mean_prompt, short, nodes)
+
+
+def _short_decodes(outputs: tuple[tuple[float, float], ...], d1: float) -> tuple[float, float]:
+    some = [(weight, 1.0 / max(output - 1.0, 1.0)) for weight, output in outputs if output >= 1.5]
+    whole = sum(weight for weight, _ in some)
+    first = sum(weight * each for weight, each in some) / whole
+    variation = sum(weight * each * each for weight, each in some) / whole / first**2 - 1.0
+    missing = d1 - 1.0 / first
+    return (missing, missing / variation) if len(outputs) > 1 and missing > 0.0 and variation > 0.0 else (0.0, 1.0)
 
 
 def _nodes(isl: float, cv: float) -> tuple[tuple[float, float], ...]:
