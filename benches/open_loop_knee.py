@@ -94,7 +94,11 @@ class Run:
 
 
 def read(path: Path) -> dict[str, list[Run]]:
-    """Runs by system and by rising rate."""
+    """Runs by system and by rising rate. SystemExit if the file cannot be read or lacks a column."""
+    if not path.is_file():
+        raise SystemExit(
+            f"{path}: there is no such file: allowed: a CSV with run, {', '.join(COLUMNS)}, gzipped or not"
+        )
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
         reader = csv.DictReader(line for line in file if not line.startswith("#"))
@@ -307,6 +311,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the curves (needs matplotlib)")
     asked = parser.parse_args(arguments)
+    if asked.plot and not asked.plot.parent.is_dir():
+        raise SystemExit(
+            f"--plot {asked.plot}: there is no directory {asked.plot.parent}: allowed: a file in one that is"
+        )
     measured = read(asked.requests)
     chosen = [system for system in SYSTEMS if system.prefix in measured and asked.system in system.prefix]
     if not chosen:
