@@ -136,16 +136,7 @@ impl<'a> Approach<'a> {
         if !self.spread {
             return Rung { means, endless, ttft: None, e2e: Lanes::splat(f64::NAN) };
         }
-        let found = Latencies {
-            at,
-            prompts,
-            workload: &curve.workload,
-            host: curve.host(),
-            spread: &spread,
-            wait: &wait,
-            everybody: Lanes::ZERO,
-            others: curve.others(),
-        };
+        let found = Latencies::new(curve, at, prompts, &spread, &wait, Lanes::ZERO);
         Rung { means, endless, ttft: Some(found.ttft()), e2e: found.e2e(&self.level) }
     }
 

@@ -1,6 +1,6 @@
 //! The spread of TTFT, of gaps between tokens and of whole requests at an operating point (docs/model.md section 7).
 
-use crate::equilibrium::{Operating, Passage};
+use crate::equilibrium::{Curve, Operating, Passage};
 use crate::mixture::{Component, Gamma, Level, Mixture};
 use crate::real::{Lanes, Real};
 use crate::ttft::{HostLanes, PromptSeen, Prompts};
@@ -52,24 +52,38 @@ pub struct Links {
 /// How latencies spread at an operating point.
 pub struct Latencies<'a> {
     /// The point.
-    pub at: &'a Operating,
+    at: &'a Operating,
     /// The classes of prompts there.
-    pub prompts: &'a Prompts,
+    prompts: &'a Prompts,
     /// Lengths.
-    pub workload: &'a Workload,
+    workload: &'a Workload,
     /// TTFT constants.
-    pub host: &'a HostLanes,
+    host: &'a HostLanes,
     /// Of the populations.
-    pub spread: &'a Spread,
+    spread: &'a Spread,
     /// For a seat.
-    pub wait: &'a SeatWait,
+    wait: &'a SeatWait,
     /// A wait that everybody has [s]: that of a closed loop with more clients than seats.
-    pub everybody: Lanes,
+    everybody: Lanes,
     /// Share of the population that an arrival meets.
-    pub others: Lanes,
+    others: Lanes,
 }
 
-impl Latencies<'_> {
+impl<'a> Latencies<'a> {
+    /// Of a point of `curve`, where everybody waits `everybody` [s] beside what `wait` says.
+    #[inline(always)]
+    pub fn new(
+        curve: &'a Curve,
+        at: &'a Operating,
+        prompts: &'a Prompts,
+        spread: &'a Spread,
+        wait: &'a SeatWait,
+        everybody: Lanes,
+    ) -> Self {
+        let (workload, host, others) = (&curve.workload, curve.host(), curve.others());
+        Self { at, prompts, workload, host, spread, wait, everybody, others }
+    }
+
     fn passage(&self) -> &Passage {
         &self.at.passage
     }

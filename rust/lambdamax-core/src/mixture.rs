@@ -127,7 +127,7 @@ impl Level {
 }
 
 /// A mixture of one law or more; those without weight do not count. Where they are narrow and in rising order a percentile is quickly found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Mixture {
     /// Its laws.
     pub components: Vec<Component>,

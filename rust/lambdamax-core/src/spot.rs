@@ -155,16 +155,7 @@ impl Spots {
         let spread = Spread::new(at);
         let Queue { ceiling, closed, everybody } = queue;
         let wait = SeatWait::new(at, &spread, ceiling, &curve.workload).unless(*closed);
-        let found = Latencies {
-            at,
-            prompts,
-            workload: &curve.workload,
-            host: curve.host(),
-            spread: &spread,
-            wait: &wait,
-            everybody: *everybody,
-            others: curve.others(),
-        };
+        let found = Latencies::new(curve, at, prompts, &spread, &wait, *everybody);
         let ends = |value: Lanes| Lanes::select(wait.endless, Lanes::splat(f64::NAN), value);
         let ttft = found.ttft();
         let ttft_p99 = ttft.quantile(&levels.p99);
