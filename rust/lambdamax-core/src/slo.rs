@@ -78,10 +78,12 @@ fn start_in_lanes(approach: &Approach, slo: &Slo) -> Start {
 pub fn largest_rate(approach: &Approach, slo: &Slo) -> LimitRate {
     let (zero, nowhere) = (Lanes::ZERO, Lanes::splat(f64::NAN));
     let Start { bracket, inside, beyond } = start(approach, slo);
+    // A lane that asks for nothing would hold up the others: nothing settles it.
+    let sought = inside.and(!slo.bound.is_nan());
     let before = Lanes::select(approach.mean, nowhere, bracket.low);
     let previous = (before, bracket.f_low.value);
     let mut along = Along { approach, slo, previous, slope: bracket.f_low.slope };
-    let root = root::solve(bracket, bracket.guess(), inside, &mut along);
+    let root = root::solve(bracket, bracket.guess(), sought, &mut along);
     LimitRate {
         rate: Lanes::select(beyond, zero, root.carried),
         decoding: Lanes::select(beyond, zero, root.at),
