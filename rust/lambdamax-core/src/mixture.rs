@@ -14,8 +14,12 @@ const MOST_SHAPE: f64 = 1e4;
 const ROOM: f64 = 1e-9;
 /// Weight below which a component cannot be seen in any percentile.
 const LEAST_WEIGHT: f64 = 1e-18;
-/// Share of a bracket by which its coordinate begins above zero, so that steps are short beside the bracket, not beside t.
+/// Largest share of a bracket by which its coordinate begins above zero, so that steps are short beside the bracket, not beside t.
 const BEGINS: f64 = 1e-3;
+/// The same as a share of t: shorter steps are rounding.
+const LEAST_BEGINS: f64 = 1e-8;
+/// Relative width of a bracket within which every law in it has the same quantile.
+const SAME: f64 = 1e-13;
 
 /// Least (x/mean)^⅓ from which a quantile is sought; where laws begin, tails can be endlessly steep.
 const LEAST_ROOT: f64 = 0.05;
@@ -183,15 +187,17 @@ impl Mixture {
         let (low, high) = self.between(level);
         let wide = Lanes::splat(ROOM) * high;
         let (guess, whole) = self.guess(level);
-        let solvable = low.less(high + wide).and(finite(high)).and(finite(whole));
+        let apart = low.less(high - Lanes::splat(SAME) * high);
+        let solvable = apart.and(finite(high)).and(finite(whole));
         let unknown = Lanes::splat(f64::NAN);
         let mut within =
             Within { low: (low - wide).max(Lanes::ZERO), high: high + wide, f_low: unknown, f_high: unknown };
         self.close_in(level, guess, solvable, &mut within);
         let after = self.over(level, within.low * Lanes::splat(JUST_AFTER));
         let jump = solvable.and(Lanes::ZERO.at_most(after.value));
-        let begin = within.low - (within.high - within.low) * Lanes::splat(BEGINS);
-        let first = within.first_look(guess, after.value) - begin;
+        let first = within.first_look(guess, after);
+        let before = (first - within.low).min((within.high - within.low) * Lanes::splat(BEGINS));
+        let begin = within.low - before.max(Lanes::splat(LEAST_BEGINS) * within.low);
         let bracket = Bracket {
             low: within.low - begin,
             high: within.high - begin,
@@ -199,7 +205,7 @@ impl Mixture {
             f_high: D::constant(unknown),
         };
         let mut excess = Exceeded { mixture: self, level: *level, begin };
-        let Root { at, .. } = root::solve(bracket, first, solvable.and(!jump), &mut excess);
+        let Root { at, .. } = root::solve(bracket, first - begin, solvable.and(!jump), &mut excess);
         let found = Lanes::select(solvable, begin + at, (low + high) * Lanes::splat(0.5));
         Lanes::select(jump, within.low, found)
     }
@@ -296,14 +302,18 @@ impl Within {
         self.f_high = Lanes::select(down, f, self.f_high);
     }
 
-    /// The guess if it is inside, else the secant's root, given f just after the low end; else the middle.
+    /// The guess if it is inside, else the secant's root, given f just after the low end, else Newton's from there, unless a law begins
+    /// there, which may be endlessly steep; else the middle.
     #[inline(always)]
-    fn first_look(&self, guess: Lanes, after: Lanes) -> Lanes {
+    fn first_look(&self, guess: Lanes, after: D) -> Lanes {
         let width = self.high - self.low;
-        let secant = self.low - width * after / (self.f_high - after);
+        let secant = self.low - width * after.value / (self.f_high - after.value);
+        let smooth = self.f_low.is_nan();
+        let newton = Lanes::select(smooth, self.low - after.value / after.slope, self.low);
         let middle = self.low + width * Lanes::splat(0.5);
         let inside = |t: Lanes| self.low.less(t).and(t.less(self.high));
-        Lanes::select(inside(guess), guess, Lanes::select(inside(secant), secant, middle))
+        let first = |t: Lanes, other: Lanes| Lanes::select(inside(t), t, other);
+        first(guess, first(secant, first(newton, middle)))
     }
 }
 
