@@ -7,7 +7,7 @@ use crate::points::{Input, Status, columns};
 use crate::real::{Dual, LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::solve::curve_of;
-use crate::spot::{Levels, Queue, Spots};
+use crate::spot::{Queue, Spots};
 use crate::table::Stretch;
 use crate::waiting::Ceiling;
 use crate::workload::Workload;
@@ -200,7 +200,7 @@ pub fn solve_load(replicas: &[Replica], rows: &Stretch, group: &[usize], loads: 
     let everybody = Lanes::select(over, wait, Lanes::ZERO);
     let ceiling = Ceiling { rate: full.rate.value, running: full.running.value, by_pool: most.by_pool };
     let queue = Queue { ceiling, closed: !open, everybody };
-    let spots = Spots::look(&chart, decoding, &queue, &Levels::new());
+    let spots = Spots::look(&chart, decoding, &queue);
     let mut answers = LoadAnswers::at(&spots, rate, rate / most.rate, kv_pool / slots, &chart.curve.workload);
     answers.multiply(slots);
     let settled = root.converged.and(most.converged);

@@ -20,7 +20,7 @@ use crate::real::{LANES, LaneMask, Lanes, Real};
 use crate::replica::Replica;
 use crate::root::Root;
 use crate::slo;
-use crate::spot::{Levels, Queue, Spot, Spots};
+use crate::spot::{Queue, Spot, Spots};
 use crate::table::{Cells, Stretch, law_at};
 use crate::tasks::{Found, Group, NONE, Tasks};
 use crate::workload::{Lengths, Workload};
@@ -395,11 +395,10 @@ impl Block<'_> {
             let nowhere = curve == NONE || decoding.is_nan();
             self.ledger.spot[row] = if nowhere { NONE } else { tasks.number(curve, ceiling, decoding) };
         }
-        let levels = Levels::new();
         let mut spots = vec![Spot::NOWHERE; tasks.count() + 1];
         tasks.solve(&self.charts, |chart, Group { tasks, settings, values }| {
             let (ceiling, _) = self.ceilings.gather(*settings);
-            let found = Spots::look(chart, *values, &Queue::open(ceiling), &levels);
+            let found = Spots::look(chart, *values, &Queue::open(ceiling));
             for (lane, &task) in tasks.iter().enumerate() {
                 if task != NONE {
                     spots[task as usize] = found.lane(lane);

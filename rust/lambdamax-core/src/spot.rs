@@ -1,5 +1,7 @@
 //! The operating point of a row: populations, latencies and their percentiles, the wait for a seat included.
 
+use std::sync::LazyLock;
+
 use crate::chart::Chart;
 use crate::equilibrium::Operating;
 use crate::latency::{Latencies, Links};
@@ -10,19 +12,17 @@ use crate::waiting::{Ceiling, SeatWait, Spread};
 
 /// Percentiles that every row says.
 #[derive(Clone, Copy, Debug)]
-pub struct Levels {
+struct Levels {
     p50: Level,
     p90: Level,
     p99: Level,
 }
 
-impl Levels {
-    /// Computes their constants.
-    pub fn new() -> Self {
-        let level = |percentile: f64| Level::of(Lanes::splat(percentile));
-        Self { p50: level(50.0), p90: level(90.0), p99: level(99.0) }
-    }
-}
+/// Their constants, computed once.
+static LEVELS: LazyLock<Levels> = LazyLock::new(|| {
+    let level = |percentile: f64| Level::of(Lanes::splat(percentile));
+    Levels { p50: level(50.0), p90: level(90.0), p99: level(99.0) }
+});
 
 /// What the operating point of a row says; NaN for what has no end.
 #[derive(Clone, Copy, Debug)]
@@ -111,20 +111,20 @@ pub struct Spots {
 
 impl Spots {
     /// At so many decoding, with the widest vectors the machine has; the bits are the same with any.
-    pub fn look(chart: &Chart, decoding: Lanes, queue: &Queue, levels: &Levels) -> Self {
+    pub fn look(chart: &Chart, decoding: Lanes, queue: &Queue) -> Self {
         let (at, prompts) = chart.curve.detail(decoding);
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
             // SAFETY: both features were detected on the line above.
-            return unsafe { Self::with_fma(chart, &at, &prompts, queue, levels) };
+            return unsafe { Self::with_fma(chart, &at, &prompts, queue) };
         }
-        Self::new(chart, &at, &prompts, queue, levels)
+        Self::new(chart, &at, &prompts, queue)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    fn with_fma(chart: &Chart, at: &Operating, prompts: &Prompts, queue: &Queue, levels: &Levels) -> Self {
-        Self::new(chart, at, prompts, queue, levels)
+    fn with_fma(chart: &Chart, at: &Operating, prompts: &Prompts, queue: &Queue) -> Self {
+        Self::new(chart, at, prompts, queue)
     }
 
     /// One lane of it.
@@ -150,7 +150,8 @@ impl Spots {
     }
 
     #[inline(always)]
-    fn new(chart: &Chart, at: &Operating, prompts: &Prompts, queue: &Queue, levels: &Levels) -> Self {
+    fn new(chart: &Chart, at: &Operating, prompts: &Prompts, queue: &Queue) -> Self {
+        let levels = &*LEVELS;
         let curve = &chart.curve;
         let spread = Spread::new(at);
         let Queue { ceiling, closed, everybody } = queue;
