@@ -21,6 +21,7 @@ import pytest
 
 import lambdamax
 from lambdamax import columns
+from lambdamax.engine import Memory
 from lambdamax.exceptions import SpecError
 from lambdamax.frames import REPLICA_COLUMNS
 from lambdamax.grid import Grid
@@ -66,6 +67,25 @@ def test_a_swept_row_solves_to_itself_as_a_frame(tmp_path: Path) -> None:
     rows = swept(tmp_path).sample(500, seed=3)
     inputs = [column.name for column in columns.inputs()]
     assert lambdamax.solve(rows.select(inputs)).equals(rows)
+
+
+def test_memory_is_written_again_only_when_nobody_holds_it() -> None:
+    grid = Grid.of(spec(), lambdamax.load_catalog())
+    parts = [(0, 1024), (1024, 2048), (2048, 3072), (3072, 3600)]
+    expected = [grid.solve(*rows) for rows in parts]
+    memory = Memory()
+    held = [grid.solve(*rows, memory=memory) for rows in parts]
+    assert all(map(pl.DataFrame.equals, held, expected))
+    places = [solved_at(held.pop()) for _ in parts]
+    assert len(set(places)) == len(parts)
+    again = grid.solve(*parts[2], memory=memory)
+    assert solved_at(again) in places
+    assert again.equals(expected[2])
+
+
+def solved_at(frame: pl.DataFrame) -> int:
+    """Where the floats of a frame are."""
+    return int(frame["max_rate_rps"].to_physical().to_numpy().__array_interface__["data"][0])
 
 
 REFUSED_BECAUSE = str(lambdamax.load_catalog().model("deepseek-v4-pro").unsupported)

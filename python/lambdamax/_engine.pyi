@@ -25,6 +25,7 @@ __all__ = [
     "SIM_STATUSES",
     "STATUSES",
     "Frontier",
+    "Memory",
     "Replicas",
     "__version__",
     "build_profile",
@@ -76,6 +77,10 @@ class Frontier:
     ) -> tuple[NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]: ...
     def counts(self, status: int) -> NDArray[np.uint64]: ...
 
+@final
+class Memory:
+    def __new__(cls) -> Memory: ...
+
 def robustness(
     options: Mapping[str, NDArray[np.float64]], draws: int, seed: int, threads: int = 0
 ) -> dict[str, NDArray[np.float64]]: ...
@@ -89,6 +94,7 @@ def solve_grid(
     start: int,
     stop: int,
     threads: int = 0,
+    memory: Memory | None = None,
 ) -> dict[str, NDArray[Any]]: ...
 def load(
     replicas: Replicas, replica: NDArray[np.uint32], points: Mapping[str, NDArray[np.float64]], threads: int = 0

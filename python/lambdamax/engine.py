@@ -17,6 +17,7 @@ from lambdamax.replicas import ReplicaRow
 Floats = NDArray[np.float64]
 Arrays = dict[str, NDArray[Any]]
 Trace = tuple[Sequence[float], Sequence[float], Sequence[float]]
+Memory = _engine.Memory
 __version__: Final = _engine.__version__
 _NULL: Final = 255
 SIM_STATUSES: Final = _engine.SIM_STATUSES
@@ -91,10 +92,18 @@ class Replicas:
         return _engine.load(self._compiled, replica, points, threads)
 
     def solve_grid(
-        self, axes: Sequence[tuple[str, Floats]], prices: Floats, start: int, stop: int, threads: int
+        self,
+        axes: Sequence[tuple[str, Floats]],
+        prices: Floats,
+        rows: tuple[int, int],
+        threads: int,
+        memory: Memory | None = None,
     ) -> Arrays:
-        """Inputs and answers of the rows from `start` to before `stop` of the product of `axes`; names are codes."""
-        return _engine.solve_grid(self._compiled, axes, prices.ravel(), start, stop, threads)
+        """Inputs and answers of rows of the product of `axes`, from the first to before the second; names are codes.
+
+        Floats are in `memory`, if there is one: arrays of earlier calls that nobody holds any more are written again.
+        """
+        return _engine.solve_grid(self._compiled, axes, prices.ravel(), *rows, threads, memory)
 
     def simulate(
         self,

@@ -19,7 +19,7 @@ from lambdamax.bands import COLUMNS as BAND_COLUMNS
 from lambdamax.bands import PROVENANCE, Bands
 from lambdamax.catalog import Catalog
 from lambdamax.columns import Column
-from lambdamax.engine import Arrays, Floats, Replicas, ReplicaTable
+from lambdamax.engine import Arrays, Floats, Memory, Replicas, ReplicaTable
 from lambdamax.frames import LENGTHS, REPLICA_COLUMNS
 from lambdamax.lengths import LengthTable
 from lambdamax.replicas import Deployment
@@ -79,9 +79,9 @@ class Grid:
         """The types of a solved row, in the order of the dictionary."""
         return {column.name: self._dtype(column) for column in columns.point_columns()}
 
-    def solve(self, start: int, stop: int, *, threads: int = 0) -> pl.DataFrame:
-        """The rows from `start` to before `stop`, solved, with every column of the dictionary."""
-        result = self._compiled.solve_grid(self._arrays, self.prices, start, stop, threads)
+    def solve(self, start: int, stop: int, *, threads: int = 0, memory: Memory | None = None) -> pl.DataFrame:
+        """The rows from `start` to before `stop`, solved, with every column of the dictionary; in `memory`, if any."""
+        result = self._compiled.solve_grid(self._arrays, self.prices, (start, stop), threads, memory)
         replica = np.arange(start, stop) // (self.points // max(len(self.reasons), 1))
         answers = [column for column in columns.point_columns() if column.name not in BAND_COLUMNS]
         found = {column.name: self._column(column, result, stop - start) for column in answers}

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from lambdamax.catalog import Catalog
+from lambdamax.engine import Memory
 from lambdamax.exceptions import StoreError
 from lambdamax.grid import Grid
 from lambdamax.keeping import kept_rows
@@ -79,11 +80,12 @@ def _fill(store: Store, grid: Grid, threads: int, report: Report, keep: Goal | N
     done = grid.points - sum(stop - start for start, stop in map(store.rows_of, store.missing))
     report(done, grid.points)
     writing: Future[None] | None = None
+    memory = Memory()
     try:
         with ThreadPoolExecutor(1, "lambdamax-writer") as writer:
             for index in store.missing:
                 start, stop = store.rows_of(index)
-                frame = grid.solve(start, stop, threads=threads)
+                frame = grid.solve(start, stop, threads=threads, memory=memory)
                 _finish(writing)
                 writing = writer.submit(_write, store, index, frame, keep)
                 done += stop - start

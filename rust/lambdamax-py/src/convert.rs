@@ -140,8 +140,16 @@ pub struct Table<'py, T> {
 impl<'py, T: Element> Table<'py, T> {
     /// Zeros.
     pub fn new<'a>(py: Python<'py>, names: impl IntoIterator<Item = &'a str>, rows: usize) -> Self {
+        Self::of(names, |columns| PyArray2::zeros(py, [columns, rows], false))
+    }
+
+    /// The columns of an array that is made for their number.
+    pub fn of<'a>(
+        names: impl IntoIterator<Item = &'a str>,
+        array: impl FnOnce(usize) -> Bound<'py, PyArray2<T>>,
+    ) -> Self {
         let names: Vec<String> = names.into_iter().map(String::from).collect();
-        Self { array: PyArray2::zeros(py, [names.len(), rows], false), names }
+        Self { array: array(names.len()), names }
     }
 
     /// All cells, column after column, to be written.

@@ -2,6 +2,7 @@
 
 mod choosing;
 mod convert;
+mod memory;
 mod simulation;
 
 use pyo3::prelude::*;
@@ -25,7 +26,7 @@ mod _engine {
     use lambdamax_sim::point::SIM_INPUTS;
     use lambdamax_sim::summary::SIM_FIELDS;
     use lambdamax_sim::verdict::SIM_STATUS_NAMES;
-    use numpy::{PyArray1, PyReadonlyArray1};
+    use numpy::{PyArray1, PyArray2, PyReadonlyArray1};
     use pyo3::exceptions::PyIndexError;
     use pyo3::prelude::*;
     use pyo3::types::{PyDict, PyTuple};
@@ -36,6 +37,8 @@ mod _engine {
         CODES, Table, answer_cells, bad_call, codes, column, floats, law, length_rows, on_threads, point_columns,
         put_columns, replicas, take_columns,
     };
+    #[pymodule_export]
+    use crate::memory::Memory;
     use crate::simulation::{Control, Request, drawn_lengths, put_outcomes, trace_rows};
 
     /// Floats as Python sees them.
@@ -159,9 +162,10 @@ mod _engine {
         Ok(out)
     }
 
-    /// Solves points `start..stop` of a grid; axes slowest first, see REPLICA_AXES, PRICE_AXES and POINT_FIELDS.
+    /// Solves points `start..stop` of a grid; axes slowest first, see REPLICA_AXES, PRICE_AXES and POINT_FIELDS. The floats are in `memory`, if any.
     #[pyfunction]
-    #[pyo3(signature = (replicas, axes, prices, start, stop, threads = 0))]
+    #[pyo3(signature = (replicas, axes, prices, start, stop, threads = 0, memory = None))]
+    #[allow(clippy::too_many_arguments)]
     fn solve_grid<'py>(
         py: Python<'py>,
         replicas: &Replicas,
@@ -170,6 +174,7 @@ mod _engine {
         start: u64,
         stop: u64,
         threads: usize,
+        memory: Option<&Memory>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut grid_axes = Vec::with_capacity(axes.len());
         for (name, values) in axes {
@@ -183,7 +188,10 @@ mod _engine {
         let names = || sweep.grid.axes().iter().map(|axis| axis.name.as_str()).enumerate();
         let texts: Vec<(usize, &str)> = names().filter(|(_, name)| !POINT_FIELDS.contains(name)).collect();
         let places = Table::new(py, texts.iter().map(|&(_, name)| name), rows);
-        let numbers = Table::new(py, POINT_FIELDS.iter().chain(ANSWER_FIELDS).copied(), rows);
+        let numbers = Table::of(POINT_FIELDS.iter().chain(ANSWER_FIELDS).copied(), |columns| match memory {
+            Some(memory) => memory.array(py, [columns, rows]),
+            None => PyArray2::zeros(py, [columns, rows], false),
+        });
         let codes = Table::new(py, CODES, rows);
         let (mut positions, mut floats, mut answers) = (places.cells(), numbers.cells(), codes.cells());
         let mut floats = floats.as_slice_mut()?;
