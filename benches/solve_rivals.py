@@ -116,8 +116,12 @@ def random_case(title: str, count: int, sample: int, *, varying: bool, points_pe
 
 
 def grid_case(title: str, grid: SharedGrid, sample: int) -> Case:
-    """A grid whose SLO axes share curves: rivals solve the flattened points, then share like the engine."""
-    engine = partial(_engine.solve_grid, grid.curves.replicas, list(grid.axes), grid.prices, 0, len(grid))
+    """A grid whose SLO axes share curves: rivals solve the flattened points, then share like the engine.
+
+    The engine writes its answers where those of before were, as a sweep does.
+    """
+    asked = (grid.curves.replicas, list(grid.axes), grid.prices, 0, len(grid))
+    engine = partial(_engine.solve_grid, *asked, memory=_engine.Memory())
     contestants: dict[str, Solve] = {
         ONE: partial(engine, 1),
         TWO: partial(engine, 2),

@@ -122,11 +122,7 @@ impl<'a> Latencies<'a> {
         let waited = Gamma::new(gate.mean + length, gate.variance + length * length);
         let laws = [(one - self.wait.chance, calm), (self.wait.chance, waited)];
         let of_all = |&(share, gamma): &(Lanes, Gamma)| {
-            self.prompts.0.iter().map(move |one| Component {
-                weight: one.weight * share,
-                shift: self.alone(one),
-                gamma,
-            })
+            self.prompts.0.iter().map(move |one| Component::new(one.weight * share, self.alone(one), gamma))
         };
         Mixture { components: laws.iter().flat_map(of_all).collect() }
     }
@@ -271,10 +267,8 @@ impl<'a> Latencies<'a> {
         let reach = deviation * Lanes::splat(NORMAL_REACH);
         let without = Gamma::new(reach, deviation * deviation);
         let with = Gamma::new(mean, variance);
-        let components = vec![
-            Component { weight: one - joined, shift: plain - reach, gamma: without },
-            Component { weight: joined, shift: plain, gamma: with },
-        ];
+        let components =
+            vec![Component::new(one - joined, plain - reach, without), Component::new(joined, plain, with)];
         let most = plain + p.room * p.work / self.workload.mean_uncached + level.z * deviation;
         Mixture { components }.quantile(level).min(most)
     }

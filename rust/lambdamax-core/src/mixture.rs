@@ -55,6 +55,9 @@ impl Gamma {
     fn survival(&self, x: Lanes) -> (Lanes, Lanes) {
         let (zero, third) = (Lanes::ZERO, Lanes::splat(1.0 / 3.0));
         let begun = zero.less(x);
+        if !Lanes::any(begun) {
+            return (Lanes::splat(1.0), zero);
+        }
         let scaled = x * self.rate;
         let inverse_root = scaled.inverse_cube_root();
         let root_slope = inverse_root * inverse_root;
@@ -84,19 +87,26 @@ impl Gamma {
 /// One law of a mixture, moved to the right.
 #[derive(Clone, Copy, Debug)]
 pub struct Component {
-    /// Its share.
-    pub weight: Lanes,
+    /// Its share; zero where it cannot be seen.
+    weight: Lanes,
     /// Where it begins [s].
-    pub shift: Lanes,
+    shift: Lanes,
     /// The law.
-    pub gamma: Gamma,
+    gamma: Gamma,
 }
 
 impl Component {
+    /// With this share, beginning at `shift` [s].
+    #[inline(always)]
+    pub fn new(weight: Lanes, shift: Lanes, gamma: Gamma) -> Self {
+        let seen = Lanes::splat(LEAST_WEIGHT).less(weight);
+        Self { weight: Lanes::select(seen, weight, Lanes::ZERO), shift, gamma }
+    }
+
     /// Lanes in which it can be seen: neighbours may have classes of prompts that a lane has not.
     #[inline(always)]
     fn counts(&self) -> LaneMask {
-        Lanes::splat(LEAST_WEIGHT).less(self.weight)
+        Lanes::ZERO.less(self.weight)
     }
 
     #[inline(always)]
@@ -142,7 +152,7 @@ impl Mixture {
     #[inline(always)]
     pub fn ln_survival(&self, t: Lanes) -> D {
         let (mut survival, mut density) = (Lanes::ZERO, Lanes::ZERO);
-        for one in &self.components {
+        for one in self.components.iter().filter(|one| Lanes::any(one.counts())) {
             let (above, here) = one.gamma.survival(t - one.shift);
             survival = survival + one.weight * above;
             density = density + one.weight * here;
@@ -354,7 +364,7 @@ mod tests {
 
     fn law(weight: f64, shift: f64, mean: f64, variance: f64) -> Component {
         let gamma = Gamma::new(Lanes::splat(mean), Lanes::splat(variance));
-        Component { weight: Lanes::splat(weight), shift: Lanes::splat(shift), gamma }
+        Component::new(Lanes::splat(weight), Lanes::splat(shift), gamma)
     }
 
     fn quantile(components: Vec<Component>, percentile: f64) -> f64 {
