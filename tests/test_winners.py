@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -153,6 +154,27 @@ def test_more_candidates_than_are_held_at_once_are_settled_on_the_way() -> None:
         pl.Series("tp", range(count, 0, -1), dtype=pl.UInt32)
     )
     assert lambdamax.frontier(points, by=[], best=3)["tp"].to_list() == [1, 2, 3]
+
+
+def test_many_groups_are_settled_some_at_a_time() -> None:
+    groups = 300_000
+    values = np.random.Generator(np.random.PCG64(5)).integers(1, 9, 3 * groups).astype(np.float64)
+    points = pl.DataFrame(
+        {
+            "model": "m",
+            "gpu": np.repeat(["a", "b", "b"], groups),
+            "status": "ok",
+            "isl_tokens": np.tile(np.arange(groups, 0, -1, dtype=np.uint32), 3),
+            "requests_per_usd": values,
+            "tp": np.repeat(np.array([1, 1, 2], dtype=np.uint32), groups),
+        }
+    )
+    found = lambdamax.frontier(points, by=["isl_tokens"])
+    best = points.sort("requests_per_usd", "tp", descending=[True, False]).group_by("isl_tokens", "gpu").first()
+    expected = best.sort("isl_tokens", -pl.col("requests_per_usd"), "gpu")
+    shown = ["isl_tokens", "gpu", "requests_per_usd", "tp"]
+    assert found.select(shown).equals(expected.select(shown))
+    assert found["points"].to_list() == found.select(pl.when(gpu="a").then(1).otherwise(2)).to_series().to_list()
 
 
 def test_bad_goals_are_told_all_at_once() -> None:

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lambdamax.columns import inputs, point_columns
+from lambdamax.freed import give_back
 from lambdamax.objectives import Goal
 from lambdamax.store import PartFile, kept_goal, part_files, point_names
 
@@ -22,7 +23,7 @@ Source = str | Path | pl.LazyFrame | pl.DataFrame
 _CHUNK_ROWS: Final = 262_144
 # Each chunk at work is in memory; parts are large.
 _MOST_ABREAST: Final = 4
-BLOCK_ROWS: Final = 65_536
+BLOCK_ROWS: Final = 32_768
 """Rows of an answer that are in memory at a time where it goes to a file."""
 _PART, _ROW, _ORDER, _BLOCK = "_part", "_row", "_order", "_block"
 
@@ -167,7 +168,10 @@ class InParts:
     def in_blocks(self, rows: pl.DataFrame, names: Sequence[str], folder: Path) -> Iterator[Block]:
         """Neighbouring rows, and what is `told` of them: each part is read once, its rows put by for their blocks."""
         by_part = _in_order_of_parts(rows).partition_by(_PART, maintain_order=True)
+        give_back()
         _put_by((self._rows(held, names).hstack([held[_ORDER]]) for held in by_part), folder)
+        del by_part
+        give_back()
         nothing = self._nothing(names).with_columns(pl.lit(0, pl.UInt32).alias(_ORDER))
         for number, block in enumerate(rows.iter_slices(BLOCK_ROWS)):
             pieces = [pl.read_ipc(path) for path in folder.glob(f"{number}-*.arrow")]

@@ -137,6 +137,10 @@ class Winners:
         """Take in a chunk: rows that may be winners, the group of each, first rows of new groups. NaN cannot win."""
         return self._compiled.add(keys, objectives, status, weights)
 
+    def keys(self, column: int) -> NDArray[np.uint64]:
+        """One column of the keys of each group, in the order of their first rows."""
+        return self._compiled.keys(column)
+
     def counts(self, status: int) -> NDArray[np.uint64]:
         """Points of each group with a status code, in the order of their first rows; empty where no point has it."""
         return self._compiled.counts(status)

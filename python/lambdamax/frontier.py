@@ -37,6 +37,7 @@ from lambdamax.reducing import (
     place_within,
     rounded,
     rounded_names,
+    stretches,
     value_names,
 )
 from lambdamax.replicas import Deployment
@@ -318,15 +319,14 @@ def _ranking(
     _refuse_beyond(points.kept, goal, source)
     because = _Because(goal, catalog or load_catalog(), set(REPLICA_COLUMNS) <= set(points.names))
     outcome = _reduced(points, goal, because).outcome()
-    counted, counts = _once(outcome.counts)
     told, listed = because.told(outcome.keys)
-    groups = outcome.keys.hstack([counted.alias(_COUNTED), told.alias(_BECAUSE)])
-    return _Ranking(points, goal, groups, _reasons(counts), listed, _rows(outcome, points))
+    groups = outcome.keys.hstack([outcome.counted.alias(_COUNTED), told.alias(_BECAUSE)])
+    return _Ranking(points, goal, groups, _reasons(outcome.counts), listed, _rows(outcome, points))
 
 
 def _rows(outcome: Outcome, points: Points) -> pl.DataFrame:
     """Group, rank and share of each row of the answer, in their order, and what its chunk told of it."""
-    order, contests = outcome.order(), np.empty(outcome.counts.height, dtype=np.uint32)
+    order, contests = outcome.order, np.empty(len(outcome.counted), dtype=np.uint32)
     contests[order] = _contests(outcome.keys, order, outcome.goal.keys[:-1])
     standings = outcome.standings
     ranked = _NOBODY if standings is None else _ranked(standings, contests, outcome.goal, points)
@@ -338,25 +338,24 @@ def _rows(outcome: Outcome, points: Points) -> pl.DataFrame:
     return rows[np.argsort(places + rows["rank"].fill_null(_LAST).to_numpy(), kind="stable")]
 
 
-def _once(frame: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """For each row its place among the different ones, and these."""
-    different = frame.unique(maintain_order=True)
-    numbered = different.with_row_index(_PLACE)
-    return frame.join(numbered, on=frame.columns, how="left", maintain_order="left")[_PLACE], different
-
-
 def _contests(keys: pl.DataFrame, order: NDArray[np.uint32], shared: Sequence[str]) -> NDArray[np.uint32]:
     """Of the groups in their `order` the number of the contest: those that share values in the columns `shared`."""
-    if not shared:
-        return np.zeros(len(order), dtype=np.uint32)
-    differs = [pl.col(name).ne_missing(pl.col(name).shift()) for name in shared]
-    return keys.select(shared)[order].select(pl.any_horizontal(differs).cum_sum()).to_series().to_numpy()
+    differs = np.zeros(len(order), dtype=np.bool_)
+    for name in shared:
+        column = keys[name].gather(order)
+        differs |= column.ne_missing(column.shift()).to_numpy()
+    return np.cumsum(differs, dtype=np.uint32)
 
 
 def _ranked(standings: pl.DataFrame, contests: NDArray[np.uint32], goal: Goal, points: Points) -> pl.DataFrame:
     """The winners with the place of each in its contest, and its value as a share of the first's."""
-    contest = pl.Series(_CONTEST, contests[standings[GROUP].to_numpy()])
-    ordered = in_order(standings.with_columns(contest, *rounded(goal)), [_CONTEST, *rounded_names(goal)], points.apart)
+    contested = standings.with_columns(pl.Series(_CONTEST, contests[standings[GROUP].to_numpy()]))
+    return pl.concat([_ranked_of(some, goal, points) for some in stretches([contested], _CONTEST)])
+
+
+def _ranked_of(contested: pl.DataFrame, goal: Goal, points: Points) -> pl.DataFrame:
+    """The same of some contests."""
+    ordered = in_order(contested.with_columns(rounded(goal)), [_CONTEST, *rounded_names(goal)], points.apart)
     value = pl.col(value_names(goal)[0])
     best_value = first_within(_CONTEST, value)
     # By the reciprocal: the bits are then the same however polars spreads the one value over the others.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from lambdamax import columns
 from lambdamax.chunks import Chunk, whole_points
 from lambdamax.engine import Winners
 from lambdamax.exceptions import Fault, FrameError
+from lambdamax.freed import give_back
+from lambdamax.group_keys import GroupKeys, bits_of
 from lambdamax.objectives import Goal, Objective
 
 # Roots are good to twelve digits: points that differ only beyond these are as good as each other.
@@ -24,9 +27,11 @@ _DIGITS: Final = 9
 _MARGIN: Final = 2e-8
 # Numbers that are held before winners are told from candidates.
 _SETTLE_CELLS: Final = 4_194_304
+# Rows of which copies are made at a time.
+_AT_ONCE: Final = 524_288
+# Groups from which memory is given back on the way.
+_MANY: Final = 262_144
 _STATUSES: Final = columns.column("status").values
-_NO_CODE: Final = 2**64 - 1
-_MOST_PLACES: Final = 2**63
 _TIE: Final = "_tie"
 GROUP: Final = "_group"
 
@@ -54,26 +59,18 @@ class Outcome:
     goal: Goal
     keys: pl.DataFrame
     """Of each group, by number; without keys there is one group and no column."""
+    order: NDArray[np.uint32]
+    """The numbers of the groups, sorted by their keys: text by its letters, null last."""
+    counted: pl.Series
+    """Of each group, by number, the place of its `counts`."""
     counts: pl.DataFrame
-    """Of each group, by number, its points of each status that any point has."""
+    """How many points of each status a group may have."""
     standings: pl.DataFrame | None
     """The winners by group, in each from the best; None where no point can win.
 
     `GROUP` is the number of the group, `value_names` of the goal are the values, larger is better; then what the chunks
     told of each.
     """
-
-    def order(self) -> NDArray[np.uint32]:
-        """The numbers of the groups, sorted by their keys: text by its letters, null last."""
-        places, size = np.zeros(self.counts.height, dtype=np.uint64), 1
-        for name in self.goal.keys:
-            place = _dense(self.keys[name])
-            most = int(place.max()) + 1
-            if size * most > _MOST_PLACES:
-                places = np.unique(places, return_inverse=True)[1].astype(np.uint64)
-                size = int(places.max()) + 1
-            places, size = places * np.uint64(most) + place, size * most
-        return np.argsort(places, kind="stable").astype(np.uint32)
 
 
 class Reducer:
@@ -90,9 +87,8 @@ class Reducer:
         self._begin()
 
     def _begin(self) -> None:
-        self._state = Winners(len(self.goal.keys), len(self.goal.objectives), self.goal.best, _MARGIN)
-        self._codes: dict[str, dict[str, int]] = {}
-        self._opened: list[pl.DataFrame] = []
+        self._keys = GroupKeys(self.goal.keys)
+        self._state = Winners(self._keys.width, len(self.goal.objectives), self.goal.best, _MARGIN)
         self._kept: list[pl.DataFrame] = []
         self._rows = self._settled_rows = 0
 
@@ -112,7 +108,7 @@ class Reducer:
         status = status_codes(narrow["status"])
         may_win = status == 0
         varying = [name for name in self.goal.keys if not _is_constant(narrow[name])]
-        keys = [_bits(narrow[name], {}) for name in varying]
+        keys = [bits_of(narrow[name], {}) for name in varying]
         values = [_values(narrow[each.column], each, may_win) for each in self.goal.objectives]
         state = Winners(len(keys), len(values), self.goal.best, _MARGIN)
         candidates, groups, opened = state.add(keys, values, status, weights)
@@ -131,14 +127,12 @@ class Reducer:
         held, ahead = summary.candidates, len(summary.counted)
         places = np.concatenate([summary.counted, held[GROUP].to_numpy()])
         values = [held[name].to_numpy() for name in value_names(self.goal)]
-        candidates, groups, opened = self._state.add(
-            [_bits(summary.keys[name], self._codes.setdefault(name, {}))[places] for name in self.goal.keys],
+        candidates, groups, _ = self._state.add(
+            [numbers[places] for numbers in self._keys.numbers(summary.keys)],
             [np.concatenate([np.full(ahead, math.nan), column]) for column in values],
             np.concatenate([summary.status, np.zeros(held.height, np.uint8)]),
             np.concatenate([summary.counts, np.zeros(held.height, np.uint64)]),
         )
-        if len(opened) and self.goal.keys:
-            self._opened.append(summary.keys[places[opened]])
         if len(candidates):
             self._keep(held[candidates - np.uint32(ahead)].with_columns(pl.Series(GROUP, groups)))
 
@@ -148,18 +142,29 @@ class Reducer:
 
     def outcome(self) -> Outcome:
         """What has come of the points; the reducer holds none of them any longer."""
-        counted = {name: self._state.counts(code) for code, name in enumerate(_STATUSES)}
-        counts = pl.DataFrame({name: counts for name, counts in counted.items() if len(counts)})
-        keys, kept = pl.concat(self._opened) if self._opened else pl.DataFrame(), self._kept
+        counted, counts = self._counts()
+        if len(counted) > _MANY:
+            give_back()
+        numbers = [self._state.keys(place) for place in range(self._keys.width)]
+        keys, kept = self._keys, self._kept
         self._begin()
-        return Outcome(self.goal, keys, counts, self._settled(kept) if kept else None)
+        order, every = keys.order(numbers, len(counted)), keys.frame(numbers)
+        del numbers
+        if len(counted) > _MANY:
+            give_back()
+        standings = pl.concat(self._settled(kept), rechunk=True) if kept else None
+        return Outcome(self.goal, every, order, counted, counts, standings)
+
+    def _counts(self) -> tuple[pl.Series, pl.DataFrame]:
+        counts = {name: self._state.counts(code) for code, name in enumerate(_STATUSES)}
+        return _once(pl.DataFrame({name: column for name, column in counts.items() if len(column)}))
 
     def winners(self) -> pl.DataFrame | None:
         """What the chunks told of the winners, sorted by group and in each from the best; None where none can win."""
         outcome = self.outcome()
         if outcome.standings is None:
             return None
-        place = pl.Series(np.argsort(outcome.order())).gather(outcome.standings[GROUP])
+        place = pl.Series(np.argsort(outcome.order)).gather(outcome.standings[GROUP])
         return outcome.standings.sort(place, maintain_order=True).drop(GROUP, *value_names(self.goal))
 
     def _keep(self, candidates: pl.DataFrame) -> None:
@@ -167,14 +172,22 @@ class Reducer:
         self._rows += candidates.height
         most = max(_SETTLE_CELLS // candidates.width, self._settled_rows // 4)
         if self._rows > self._settled_rows + most:
-            settled = self._settled(self._kept)
-            self._kept, self._rows, self._settled_rows = [settled], settled.height, settled.height
+            self._kept = self._settled(self._kept)
+            self._rows = self._settled_rows = sum(frame.height for frame in self._kept)
 
-    def _settled(self, kept: list[pl.DataFrame]) -> pl.DataFrame:
-        """The winners among the candidates `kept`, which are let go."""
-        candidates = pl.concat(kept, rechunk=True)
-        kept.clear()
-        return settle(candidates, self.goal, self._apart)
+    def _settled(self, kept: list[pl.DataFrame]) -> list[pl.DataFrame]:
+        """The winners among the candidates `kept`, sorted by group, some groups at a time: it takes several copies."""
+        settled = [settle(some, self.goal, self._apart) for some in stretches(kept, GROUP)]
+        if sum(frame.height for frame in settled) > _MANY:
+            give_back()
+        return settled
+
+
+def _once(frame: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """For each row of whole numbers its place among the different ones, and these."""
+    every, same = Winners(frame.width, 1, 1, 0.0), np.zeros(frame.height)
+    _, places, opened = every.add([column.to_numpy() for column in frame], [same], same.astype(np.uint8))
+    return pl.Series(places), frame[opened]
 
 
 def value_names(goal: Goal) -> list[str]:
@@ -225,6 +238,20 @@ def in_order(points: pl.DataFrame, by: Sequence[str], apart: Callable[[pl.DataFr
     return ordered[places]
 
 
+def stretches(frames: Sequence[pl.DataFrame], name: str) -> Iterator[pl.DataFrame]:
+    """The rows of `frames`, some at a time by the whole numbers in a column: what is made of them takes copies."""
+    rows = sum(frame.height for frame in frames)
+    if rows <= _AT_ONCE:
+        yield pl.concat(frames, rechunk=True)
+        return
+    numbers, count = 1 + max(frame[name].to_numpy().max() for frame in frames), math.ceil(rows / _AT_ONCE)
+    for start, stop in pairwise(int(numbers) * place // count for place in range(count + 1)):
+        mine = pl.col(name).is_between(start, stop, closed="left")
+        found = pl.concat([frame.filter(mine) for frame in frames], rechunk=True)
+        if found.height:
+            yield found
+
+
 def _follows(names: Sequence[str]) -> pl.Expr:
     """Whether a row has the numbers of the one before it."""
     return pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in names).fill_null(value=False)
@@ -252,16 +279,6 @@ def _unbeaten(candidates: pl.DataFrame, values: Sequence[str], best: int) -> pl.
     status = np.zeros(candidates.height, dtype=np.uint8)
     alive, _, _ = reducer.add([groups.astype(np.uint64)], list(map(np.ascontiguousarray, numbers)), status)
     return candidates[alive]
-
-
-def _dense(series: pl.Series) -> NDArray[np.uint64]:
-    """The place of each value among those that there are, as they sort, null last."""
-    if isinstance(series.dtype, pl.Enum):
-        names = series.dtype.categories
-        series = series.to_physical().replace_strict(pl.int_range(len(names), eager=True), names.rank("ordinal"))
-    elif not series.dtype.is_numeric():
-        series = series.cast(pl.String)
-    return _whole(series.rank("dense").fill_null(len(series) + 1))
 
 
 def comparable(points: pl.DataFrame, name: str) -> pl.Expr:
@@ -299,25 +316,3 @@ def _counts(state: Winners) -> tuple[NDArray[Any], NDArray[np.uint8], NDArray[np
 def _is_constant(series: pl.Series) -> bool:
     nulls = series.null_count()
     return nulls == len(series) or (not nulls and bool((series == series.head(1)).all()))
-
-
-def _bits(series: pl.Series, codes: dict[str, int]) -> NDArray[np.uint64]:
-    """A number for each value, the same for the same value wherever `codes`, which grows, is the same."""
-    if isinstance(series.dtype, pl.Enum):
-        return _whole(series.to_physical())
-    if series.dtype.is_float():
-        values = series.cast(pl.Float64).fill_null(math.nan).to_numpy() + 0.0
-        return (np.where(np.isnan(values), math.nan, values) if np.isnan(values.max(initial=0.0)) else values).view(
-            np.uint64
-        )
-    return _whole(series if series.dtype.is_numeric() else _coded(series.cast(pl.String), codes))
-
-
-def _coded(names: pl.Series, codes: dict[str, int]) -> pl.Series:
-    for name in names.unique(maintain_order=True).drop_nulls():
-        codes.setdefault(name, len(codes))
-    return names.replace_strict(list(codes), list(codes.values()), default=None, return_dtype=pl.UInt64)
-
-
-def _whole(series: pl.Series) -> NDArray[Any]:
-    return np.ascontiguousarray(series.cast(pl.UInt64).fill_null(_NO_CODE).to_numpy())

@@ -44,6 +44,7 @@ _SHOWN: Final = 60
 _SHORT_TEXT: Final = 32
 # Rows of two pages of numbers.
 _RUN_ROWS: Final = 16_384
+_SPAN_CELLS: Final = 2_097_152
 _AGAIN: Final = "run the same sweep again into that directory; it solves only what is missing"
 _ELSEWHERE: Final = "give an empty directory, one to be made, or that of the same sweep"
 _MAKE_ROOM: Final = "free space or choose another place; what is done is kept"
@@ -225,12 +226,20 @@ def _spans(path: Path, places: pl.Series, names: Sequence[str]) -> Iterator[pl.D
         held = places.filter(places.is_between(start, start + group.num_rows, closed="left"))
         if len(held):
             same = {name: value for name in names for value in _same(group.column(place_of[name]))}
-            differing = scanned.select(name for name in names if name not in same)
+            differing = [name for name in names if name not in same]
             for run in _runs(held):
-                span = differing.slice(run[0], run[-1] - run[0] + 1).collect(engine="in-memory")
                 alike = _alike(same, schema, len(run))
-                yield pl.DataFrame([*span.select(pl.all().gather(run - run[0])), *alike]).select(names)
+                yield pl.DataFrame([*_gathered(scanned, run, differing), *alike]).select(names)
         start += group.num_rows
+
+
+def _gathered(scanned: pl.LazyFrame, places: pl.Series, names: Sequence[str]) -> Iterator[pl.Series]:
+    """Columns of neighbouring rows; not all that lies between these is decoded at once."""
+    rows = places[-1] - places[0] + 1
+    most = max(_SPAN_CELLS // rows, 1)
+    for first in range(0, len(names), most):
+        span = scanned.select(names[first : first + most]).slice(places[0], rows).collect(engine="in-memory")
+        yield from span.select(pl.all().gather(places - places[0]))
 
 
 def _runs(places: pl.Series) -> Iterator[pl.Series]:

@@ -159,6 +159,12 @@ impl Frontier {
         Ok(added)
     }
 
+    /// One column of the keys of each group, in the order of their first appearance; nothing beyond the last.
+    pub fn keys(&self, column: usize) -> Vec<u64> {
+        let Groups { width, keys, .. } = &self.groups;
+        if column < *width { keys.iter().skip(column).step_by(*width).copied().collect() } else { Vec::new() }
+    }
+
     /// Points of each group that have a status, in the order of their first appearance; nothing where no point has it.
     pub fn counts(&self, status: usize) -> Vec<u64> {
         let mut counts = self.counts.get(status).cloned().unwrap_or_default();

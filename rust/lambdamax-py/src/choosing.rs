@@ -52,6 +52,11 @@ impl Frontier {
         Ok([added.candidates, added.groups, added.opened].map(|rows| PyArray1::from_vec(py, rows)).into())
     }
 
+    /// One column of the keys of each group, in the order of their first appearance.
+    fn keys<'py>(&self, py: Python<'py>, column: usize) -> Bound<'py, PyArray1<u64>> {
+        PyArray1::from_vec(py, self.state.lock().unwrap_or_else(PoisonError::into_inner).keys(column))
+    }
+
     /// Points of each group that have the status of this code, in the order of their first appearance; empty where no point has it.
     fn counts<'py>(&self, py: Python<'py>, status: usize) -> Bound<'py, PyArray1<u64>> {
         PyArray1::from_vec(py, self.state.lock().unwrap_or_else(PoisonError::into_inner).counts(status))
