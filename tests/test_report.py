@@ -27,6 +27,7 @@ from lambdamax.report.views import (
     NOTHING,
     answer,
     curve_rows,
+    latency_title,
     map_axes,
     map_rows,
     options,
@@ -34,7 +35,6 @@ from lambdamax.report.views import (
     robustness_rows,
     sensitivity_rows,
     table_row,
-    ttft_title,
 )
 from reports import HOSTILE_MODEL, HOSTILE_TEXT, SPEC, hostile, numbers, swept
 
@@ -391,11 +391,12 @@ def test_mistakes_are_told_in_one_line_each(sweep: Path, tmp_path: Path) -> None
 
 
 def test_where_an_slo_is_on_a_percentile_ttft_is_told_at_that_one(tmp_path: Path) -> None:
-    text = SPEC.replace("tpot_s = [0.03, 0.05]", "percentile = [0, 90, 95]").replace(
+    text = SPEC.replace("tpot_s = [0.03, 0.05]", "percentile = [0, 90, 95]\ne2e_s = 30").replace(
         'plan = ["on-demand", "reserved"]', ""
     )
     found, data = numbers(swept(tmp_path, text))
-    assert data["statistics"] == {"0": "mean", "90": "p90", "95": "p99"}
+    assert data["statistics"]["ttft"] == {"0": "mean", "90": "p90", "95": "p99"}
+    assert data["statistics"]["e2e"] == {"0": "mean", "90": "p99", "95": "p99"}
     place = [axis["name"] for axis in data["axes"]].index("slo_percentile")
     titles, values = [], []
     for percent in range(3):
@@ -409,8 +410,13 @@ def test_where_an_slo_is_on_a_percentile_ttft_is_told_at_that_one(tmp_path: Path
         asked = {key: winner[key] for key in ("model", "gpu", "tp", "weight_dtype", "isl_tokens", "osl_tokens")}
         loads = lambdamax.load(pl.DataFrame([{**asked, "rate_rps": row["rate"]} for row in curve]))
         assert [row["value"] for row in curve] == pytest.approx((loads[told] * 1e3).to_list(), rel=5e-2)
+        curve = [row for row in curve_rows(data, at, "e2e") if row["kind"] == "curve"]
+        loads = lambdamax.load(pl.DataFrame([{**asked, "rate_rps": row["rate"]} for row in curve]))
+        ends = loads["e2e_p99_s" if percent else "e2e_mean_s"] * 1e3
+        assert [row["value"] for row in curve] == pytest.approx(ends.to_list(), rel=5e-2)
+        assert {"kind": "slo", "value": 30_000} in curve_rows(data, at, "e2e")
         assert f"a {('mean', 'p90', 'p99')[percent]} TTFT of" in answer(data, at)[1]
-        titles.append(ttft_title(data, at))
+        titles.append(latency_title(data, at, "ttft"))
         values.append(table_row(best)[11])
     assert titles == ["mean TTFT, ms", "p90 TTFT, ms", "p99 TTFT, ms, for an SLO on p95"]
     assert [value.partition(" ")[2] for value in values] == ["", "(p90)", "(p99)"]

@@ -18,7 +18,7 @@ from selenium.webdriver.common.keys import Keys
 import lambdamax
 from lambdamax.report.charts import rows_of
 from lambdamax.report.packed import Packed
-from lambdamax.report.views import answer, options, selection, table_row, ttft_title
+from lambdamax.report.views import answer, latency_title, options, selection, table_row
 from lambdamax.units import number
 from reports import HOSTILE_MODEL, HOSTILE_TEXT, SPEC, hostile, numbers, swept
 
@@ -207,7 +207,9 @@ def test_it_fits_a_phone_turns_dark_and_prints(opened: Open, small: tuple[Path, 
 
 
 def test_the_page_tells_ttft_at_the_percentile_of_its_slo(opened: Open, tmp_path: Path) -> None:
-    text = SPEC.replace("tpot_s = [0.03, 0.05]", "percentile = [0, 95]").replace('plan = ["on-demand", "reserved"]', "")
+    text = SPEC.replace("tpot_s = [0.03, 0.05]", "percentile = [0, 95]\ne2e_s = 30").replace(
+        'plan = ["on-demand", "reserved"]', ""
+    )
     sweep = swept(tmp_path, text)
     data = numbers(sweep)[1]
     driver = opened(lambdamax.report(sweep, tmp_path / "r.html").path)
@@ -216,8 +218,10 @@ def test_the_page_tells_ttft_at_the_percentile_of_its_slo(opened: Open, tmp_path
         at = [percent if axis == place else start for axis, start in enumerate(data["start"])]
         choose(driver, "axis-slo_percentile", percent)
         assert [text_of(driver, f"answer-{part}") for part in range(3)] == answer(data, at)
-        rows = driver.execute_script("return window.lambdamaxReport.rowsOf('curve-ttft', arguments[0])", at)
-        assert rows == [pytest.approx(row) for row in rows_of(data, at)["curve-ttft"]]
-        titles.append(ttft_title(data, at))
+        for chart in ("curve-ttft", "curve-e2e"):
+            rows = driver.execute_script("return window.lambdamaxReport.rowsOf(arguments[0], arguments[1])", chart, at)
+            assert rows == [pytest.approx(row) for row in rows_of(data, at)[chart]]
+        assert latency_title(data, at, "e2e") in text_of(driver, "chart-curve-e2e")
+        titles.append(latency_title(data, at, "ttft"))
         assert titles[-1] in text_of(driver, "chart-curve-ttft")
     assert titles == ["mean TTFT, ms", "p99 TTFT, ms, for an SLO on p95"]

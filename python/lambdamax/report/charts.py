@@ -20,13 +20,14 @@ from lambdamax.report.views import (
     NOTHING,
     Row,
     curve_rows,
+    curves_of,
+    latency_title,
     map_axes,
     map_rows,
     pareto_rows,
     robustness_rows,
     selection,
     sensitivity_rows,
-    ttft_title,
 )
 
 VEGA_LITE: Final = "6.4"
@@ -98,7 +99,7 @@ def every_chart(data: Packed, ink: str = "currentColor") -> list[Chart]:
             "The limit that stops the rate of the winner, or of the accelerator that is chosen above the maps.",
             _limits(data),
         ),
-        *(_curve(name) for name in ("ttft", "tpot")),
+        *(_curve(name) for name in curves_of(data)),
         Chart(
             "sensitivity",
             "What more of a fact is worth",
@@ -127,8 +128,7 @@ def rows_of(data: Packed, at: Sequence[int]) -> dict[str, list[Row]]:
         "pareto-tokens": pareto,
         "winners": cells,
         "limits": cells,
-        "curve-ttft": curve_rows(data, at, "ttft"),
-        "curve-tpot": curve_rows(data, at, "tpot"),
+        **{f"curve-{name}": curve_rows(data, at, name) for name in curves_of(data)},
         "sensitivity": sensitivity_rows(data, at),
         "robustness": robustness_rows(data, at),
     }
@@ -169,7 +169,8 @@ def _filled(chart: Chart, data: Packed, rows: Sequence[Row]) -> Spec:
     axes = map_axes(data)
     names = [] if axes is None else [axis_name(data["axes"][place]) for place in axes]
     text = json.dumps(chart.spec)
-    for mark, name in zip(("@ttft", "@x", "@y"), (ttft_title(data, data["start"]), *names), strict=False):
+    titles = {f"@{name}": latency_title(data, data["start"], name) for name in data["statistics"]}
+    for mark, name in (titles | dict(zip(("@x", "@y"), names, strict=False))).items():
         text = text.replace(json.dumps(mark), json.dumps(name))
     filled: Spec = json.loads(text)
     return filled | {
@@ -314,9 +315,9 @@ def _limit_colours(data: Packed) -> list[tuple[str, str]]:
 
 
 def _curve(name: str) -> Chart:
-    words = {"ttft": "time to first token", "tpot": "time per output token"}[name]
-    title = {"ttft": "@ttft", "tpot": "mean TPOT, ms"}[name]
-    at = {"ttft": ", the mean or, where the SLO is on a percentile, the one that the axis names", "tpot": ", the mean"}
+    words = {"ttft": "time to first token", "tpot": "time per output token", "e2e": "end-to-end latency"}[name]
+    title = "mean TPOT, ms" if name == "tpot" else f"@{name}"
+    or_other = "" if name == "tpot" else " or, where the SLO is on a percentile, the one that the axis names"
     axes = {
         "x": {"field": "rate", "type": "quantitative", "title": "requests/s of one replica", "scale": {"nice": False}},
         "y": {"field": "value", "type": "quantitative", "title": title},
@@ -337,9 +338,9 @@ def _curve(name: str) -> Chart:
         ]
     }
     about = (
-        f"{words.capitalize()} of the winner's replica as its load grows{at[name]}. Green: the largest rate that keeps "
-        "every SLO, in the band within which it may be off. Dashed: the SLO, and the limit past which queues grow "
-        "without end."
+        f"{words.capitalize()} of the winner's replica as its load grows, the mean{or_other}. Green: the largest rate "
+        "that keeps every SLO, in the band within which it may be off. Dashed: the SLO, and the limit past which "
+        "queues grow without end."
     )
     return Chart(f"curve-{name}", f"Saturation: {words}", about, spec)
 

@@ -34,9 +34,16 @@ CURVE_SHARES: Final[tuple[float, ...]] = tuple(float(share) for share in shares(
 TTFT: Final = {"mean": "ttft_mean_s", "p50": "ttft_p50_s", "p90": "ttft_p90_s", "p99": "ttft_p99_s"}
 """The columns of TTFT by their statistic."""
 
+E2E: Final = {"mean": "e2e_mean_s", "p99": "e2e_p99_s"}
+"""The columns of end-to-end latency by their statistic."""
+
+LATENCIES: Final = {"ttft": TTFT, "e2e": E2E}
+"""The latencies that an SLO may bound at a percentile."""
+
 DRAWS: Final = 4_000
 _LIMITS: Final = ("rate_at_compute_rps", "rate_at_kv_rps", "rate_at_seats_rps")
 _RISKS: Final = ("rate_sigma", "usd_per_hour_low", "usd_per_hour_high", "cheapest_share", "expected_regret")
+_TIMES: Final = ("tpot_mean_s", *TTFT.values(), *E2E.values())
 _OBJECTIVES: Final = {DEFAULT_OBJECTIVE: "max", "tpot_mean_s": "min"}
 
 
@@ -57,7 +64,8 @@ class Gathered:
     `ranking` has a row for each group and option (accelerator): that of `frontier`, with what `break_even` and
     `robustness` say. `winners` are its rows of rank 1, with `_curve`, the place of their curve. `pareto` has the points
     that no other of their option beats, its `_group` over the axes without the TPOT SLO. `curves` hold `limit_rps`
-    and, at `CURVE_SHARES` of it, `tpot_mean_s` and the columns of `TTFT`. `absent` says why a part is not there.
+    and, at `CURVE_SHARES` of it, `tpot_mean_s` and the columns of `TTFT` and `E2E`. `absent` says why a part is not
+    there.
     """
 
     manifest: Mapping[str, Any]
@@ -227,10 +235,9 @@ def _curves(
 
 def _loaded(replicas: pl.DataFrame, parts: Sequence[str], catalog: Catalog) -> pl.DataFrame:
     if not replicas.height:
-        return pl.DataFrame(schema={"limit_rps": pl.Float64, "tpot_mean_s": pl.List(pl.Float64)})
+        return pl.DataFrame(schema={"limit_rps": pl.Float64, **dict.fromkeys(_TIMES, pl.List(pl.Float64))})
     rates = pl.DataFrame({"_share": CURVE_SHARES})
     asked = replicas.join(rates, how="cross", maintain_order="left_right")
     asked = asked.with_columns((pl.col("limit_rps") * pl.col("_share")).alias("rate_rps"))
     answered = load(asked.select(*parts, "rate_rps"), catalog=catalog).with_columns(asked["_curve", "limit_rps"])
-    times = [pl.col("limit_rps").first(), "tpot_mean_s", *TTFT.values()]
-    return answered.group_by("_curve", maintain_order=True).agg(times)
+    return answered.group_by("_curve", maintain_order=True).agg(pl.col("limit_rps").first(), *_TIMES)

@@ -18,7 +18,7 @@ from lambdamax.catalog import DEFAULT_PROFILE, Catalog
 from lambdamax.elasticity import FACTS
 from lambdamax.exceptions import Fault, FrameError, UnknownName
 from lambdamax.ranking import LIMITS, decided, said
-from lambdamax.report.gathered import COMPARE, CURVE_SHARES, DRAWS, GROUP, TRADED, TTFT, Axis, Gathered
+from lambdamax.report.gathered import COMPARE, CURVE_SHARES, DRAWS, GROUP, LATENCIES, TRADED, TTFT, Axis, Gathered
 from lambdamax.units import DASH, number
 
 Packed = dict[str, Any]
@@ -267,42 +267,55 @@ def _pareto(found: Gathered, configs: _Configs) -> Packed:
 
 
 def _curves(found: Gathered) -> Packed:
-    curves, used = found.curves, sorted(set(_statistics(found).values()))
-    if not curves.height:
-        return {"limit_rps": [], "ttft_ms": {name: [] for name in used}, "tpot_ms": []}
+    curves = found.curves
     limits = _short(curves["limit_rps"].round_sig_figs(_DIGITS))
-    ttft = {name: _times(curves[TTFT[name]]) for name in used}
-    return {"limit_rps": limits, "ttft_ms": ttft, "tpot_ms": _times(curves["tpot_mean_s"])}
+    told = {
+        f"{name}_ms": {used: _times(curves, LATENCIES[name][used]) for used in sorted(set(by_percent.values()))}
+        for name, by_percent in _statistics(found).items()
+    }
+    return {"limit_rps": limits, "tpot_ms": _times(curves, "tpot_mean_s"), **told}
 
 
-def _times(curves: pl.Series) -> list[list[Any]]:
-    """Of each curve its times [ms]."""
-    return [_short(each) for each in curves.list.eval((pl.element() * _MS).round_sig_figs(_FEWER)).to_list()]
+def _times(curves: pl.DataFrame, name: str) -> list[list[Any]]:
+    """Of each curve the times in a column [ms]."""
+    return [_short(each) for each in curves[name].list.eval((pl.element() * _MS).round_sig_figs(_FEWER)).to_list()]
 
 
-def _statistics(found: Gathered) -> dict[str, str]:
-    """The statistic of TTFT that is told where SLOs are on a percentile, by that percentile: see `statistic`."""
+def _statistics(found: Gathered) -> dict[str, dict[str, str]]:
+    """By the percentile of SLOs the statistic told of TTFT, and of end-to-end latency where an SLO bounds it."""
+    told = ["ttft", *(["e2e"] if _is_bounded(found) else [])]
+    return {name: _by_percent(found, LATENCIES[name]) for name in told}
+
+
+def _is_bounded(found: Gathered) -> bool:
+    """Whether there is an SLO on end-to-end latency."""
+    return "slo_e2e_s" in found.ranking.columns and found.ranking["slo_e2e_s"].count() > 0
+
+
+def _by_percent(found: Gathered, columns_of: Mapping[str, str]) -> dict[str, str]:
     if "slo_percentile" not in found.ranking.columns:
         return {"0": "mean"}
     percents = found.ranking.drop_nulls("rank")["slo_percentile"].drop_nulls().unique().sort()
-    told = {f"{percent:g}": statistic(percent) for percent in percents}
-    return {"0": "mean"} | {percent: name for percent, name in told.items() if TTFT[name] in found.ranking.columns}
+    told = {f"{percent:g}": statistic(percent, columns_of) for percent in percents}
+    return {"0": "mean"} | {
+        percent: name for percent, name in told.items() if columns_of[name] in found.ranking.columns
+    }
 
 
-def statistic(percent: float) -> str:
-    """The statistic of TTFT that tells whether an SLO on this percentile is kept: 0 is the mean.
+def statistic(percent: float, columns_of: Mapping[str, str]) -> str:
+    """The statistic of a latency that tells whether an SLO on this percentile is kept: 0 is the mean.
 
     Of the percentiles that there are it is the least that is not below, else the largest.
     """
     if not percent:
         return "mean"
-    return next((name for name in list(TTFT)[1:] if float(name[1:]) >= percent), list(TTFT)[-1])
+    return next((name for name in list(columns_of)[1:] if float(name[1:]) >= percent), list(columns_of)[-1])
 
 
 def _ttft(found: Gathered) -> pl.Expr:
     """TTFT at the statistic that its SLO is on [s]."""
     told = pl.col(TTFT["mean"])
-    for percent, name in _statistics(found).items():
+    for percent, name in _statistics(found)["ttft"].items():
         if name != "mean":
             told = pl.when(pl.col("slo_percentile") == float(percent)).then(pl.col(TTFT[name])).otherwise(told)
     return told

@@ -27,6 +27,9 @@ FACT_NAMES: Final = {
     "link": "links",
     "price": "price",
 }
+LATENCY_NAMES: Final = {"ttft": "TTFT", "e2e": "E2E latency"}
+"""Latencies that an SLO may bound at a percentile."""
+
 _STEPS: Final = (1.05, 1.2, 1.5)
 _SURE, _LIKELY = 90, 60
 _HOUR_S: Final = 3600
@@ -112,16 +115,16 @@ def _percentile(data: Packed, at: Sequence[int]) -> str:
     return f" Its SLOs on TTFT and end-to-end latency hold for {number(percent)} % of requests." if percent else ""
 
 
-def statistic_of(data: Packed, at: Sequence[int]) -> str:
-    """The statistic of TTFT that is told in a selection: `mean`, or the percentile that its SLO is on or the next."""
-    return str(data["statistics"].get(f"{value_of(data, at, 'slo_percentile') or 0:g}", "mean"))
+def statistic_of(data: Packed, at: Sequence[int], name: str = "ttft") -> str:
+    """The statistic of a latency that a selection tells: `mean`, or the percentile that its SLO is on or the next."""
+    return str(data["statistics"][name].get(f"{value_of(data, at, 'slo_percentile') or 0:g}", "mean"))
 
 
-def ttft_title(data: Packed, at: Sequence[int]) -> str:
-    """The name of an axis for TTFT: its statistic, and the percentile of the SLO where that is another one."""
-    percent, told = value_of(data, at, "slo_percentile") or 0, statistic_of(data, at)
+def latency_title(data: Packed, at: Sequence[int], name: str) -> str:
+    """The name of an axis for a latency: its statistic, and the percentile of the SLO where that is another one."""
+    percent, told = value_of(data, at, "slo_percentile") or 0, statistic_of(data, at, name)
     other = f", for an SLO on p{percent:g}" if percent and told != f"p{percent:g}" else ""
-    return f"{told} TTFT, ms{other}"
+    return f"{told} {LATENCY_NAMES[name]}, ms{other}"
 
 
 def _gpus(row: Row) -> str:
@@ -252,8 +255,13 @@ def _map_row(data: Packed, at: Sequence[int], of: int | None) -> Row:
     }
 
 
+def curves_of(data: Packed) -> list[str]:
+    """The latencies that have a saturation curve: end-to-end latency where there is an SLO on it."""
+    return ["ttft", "tpot", *(name for name in data["statistics"] if name != "ttft")]
+
+
 def curve_rows(data: Packed, at: Sequence[int], name: str) -> list[Row]:
-    """The winner's TTFT or TPOT (`name`) against the rate, its largest rate with its band, the limit, the SLO."""
+    """The winner's TTFT, TPOT or E2E (`name`) against the rate, its largest rate with its band, the limit, the SLO."""
     best = options(data, at)[0]
     place = data["groups"]["curve"][group_of(data, at)]
     if place is None:
@@ -261,12 +269,12 @@ def curve_rows(data: Packed, at: Sequence[int], name: str) -> list[Row]:
     limit = data["curves"]["limit_rps"][place]
     slo = value_of(data, at, f"slo_{name}_s")
     slo_ms = None if slo is None else slo * 1000
-    top = max(2 * (slo_ms or 0), 2 * best[f"{name}_ms"])
     told = data["curves"][f"{name}_ms"]
-    values = zip(data["shares"], (told[statistic_of(data, at)] if name == "ttft" else told)[place], strict=True)
+    values = (told[statistic_of(data, at, name)] if name in data["statistics"] else told)[place]
+    top = 2 * max(slo_ms or 0, best.get(f"{name}_ms", values[0]))
     rows = [
         {"kind": "curve", "rate": limit * share, "value": value}
-        for share, value in values
+        for share, value in zip(data["shares"], values, strict=True)
         if value is not None and value <= top
     ]
     rows += [{"kind": "limit", "rate": limit}, {"kind": "max", "rate": best["rate_rps"]}]
@@ -393,6 +401,7 @@ def words() -> Row:
         "steps": _STEPS,
         "labelled": _LABELLED,
         "facts": FACT_NAMES,
+        "latencies": LATENCY_NAMES,
         "sure": _SURE,
         "likely": _LIKELY,
         "on_the_slo": _ON_THE_SLO,

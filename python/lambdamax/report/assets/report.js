@@ -41,7 +41,7 @@
     row.usd_per_mtok = osl === null ? null : 1e6 / (row.rpu * osl);
     row.limit = limitName(row.limit);
     row.next = limitName(row.next);
-    row.statistic = statistic(place);
+    row.statistic = statistic(place, "ttft");
     return row;
   }
 
@@ -93,11 +93,11 @@
   }
 
   const percentOf = (place) => valueOf(place, "slo_percentile") || 0;
-  const statistic = (place) => data.statistics[String(percentOf(place))] || "mean";
+  const statistic = (place, name) => data.statistics[name][String(percentOf(place))] || "mean";
 
-  function ttftTitle(place) {
-    const percent = percentOf(place), name = statistic(place);
-    return `${name} TTFT, ms${percent && name !== `p${percent}` ? `, for an SLO on p${percent}` : ""}`;
+  function latencyTitle(place, name) {
+    const percent = percentOf(place), told = statistic(place, name);
+    return `${told} ${words.latencies[name]}, ms${percent && told !== `p${percent}` ? `, for an SLO on p${percent}` : ""}`;
   }
 
   function answer(place) {
@@ -114,7 +114,7 @@
         `${lead(best, ranked[1])}.`,
       `What binds: ${best.limit}, then ${best.next}. One replica (${gpus}, ${number(best.gpus * best.usd)} USD an ` +
         `hour) serves ${number(best.rate_rps)} requests/s at a mean TPOT of ${number(best.tpot_ms)} ms and a ` +
-        `${statistic(place)} TTFT of ${number(best.ttft_ms)} ms.${percentile(place)}`,
+        `${statistic(place, "ttft")} TTFT of ${number(best.ttft_ms)} ms.${percentile(place)}`,
       sure(best, ranked),
     ];
   }
@@ -180,9 +180,10 @@
     const best = options(place)[0], curve = data.groups.curve[group(place)];
     if (curve === null) return [];
     const limit = data.curves.limit_rps[curve], slo = valueOf(place, `slo_${name}_s`);
-    const top = Math.max(2 * (slo === null ? 0 : slo * 1000), 2 * best[`${name}_ms`]);
-    const values = data.curves[`${name}_ms`];
-    const rows = (name === "ttft" ? values[statistic(place)] : values)[curve]
+    const told = data.curves[`${name}_ms`];
+    const values = (name in data.statistics ? told[statistic(place, name)] : told)[curve];
+    const top = 2 * Math.max(slo === null ? 0 : slo * 1000, best[`${name}_ms`] ?? values[0]);
+    const rows = values
       .map((value, i) => ({ kind: "curve", rate: limit * data.shares[i], value }))
       .filter((row) => row.value !== null && row.value <= top);
     rows.push({ kind: "limit", rate: limit }, { kind: "max", rate: best.rate_rps });
@@ -227,6 +228,7 @@
       "pareto-cost": () => paretoRows(place), "pareto-tokens": () => paretoRows(place),
       winners: () => cells(null), limits: () => cells(map.of),
       "curve-ttft": () => curveRows(place, "ttft"), "curve-tpot": () => curveRows(place, "tpot"),
+      "curve-e2e": () => curveRows(place, "e2e"),
       sensitivity: () => sensitivityRows(place), robustness: () => robustnessRows(place),
     }[id]();
   }
@@ -306,7 +308,10 @@
     box.replaceChildren();
     document.getElementById(`none-${id}`).hidden = rows.length > 0;
     if (!rows.length) return null;
-    let text = JSON.stringify(charts[id]).replaceAll('"@ttft"', JSON.stringify(ttftTitle(at)));
+    let text = JSON.stringify(charts[id]);
+    for (const name of Object.keys(data.statistics)) {
+      text = text.replaceAll(`"@${name}"`, JSON.stringify(latencyTitle(at, name)));
+    }
     if (data.axes.length) {
       text = text.replaceAll('"@x"', JSON.stringify(axisName(data.axes[map.across])));
       text = text.replaceAll('"@y"', JSON.stringify(map.across === map.down ? "" : axisName(data.axes[map.down])));
