@@ -11,12 +11,14 @@ type D = Dual<Lanes>;
 /// Relative step of a secant after which the next error is below 1e-12: the product of the last two.
 const SECANT_STEP: f64 = 1e-10;
 
-/// Along a curve. The slope of a mean is nearly known, so a first step is taken by it; later ones by the last two looks.
+/// Along a curve. The slope of a mean is known but for a factor near one, which the last two looks tell; a first step does without it. That of
+/// a percentile is the one between the last two looks.
 struct Along<'a> {
     approach: &'a Approach<'a>,
     slo: &'a Slo,
     /// The last look; nowhere before the first.
     previous: (Lanes, Lanes),
+    /// The slope there, nearly; that of the bracket for a percentile before the first look.
     slope: Lanes,
 }
 
@@ -27,9 +29,11 @@ impl Function for Along<'_> {
         let secant = (over.value - self.previous.1) / (x - self.previous.0);
         // Across a jump a secant is steep, and its step so short that it would pass for settled.
         let alike = self.piece(x).same(self.piece(self.previous.0));
-        let near = Lanes::select(over.slope.is_nan(), self.slope, over.slope);
-        let slope = Lanes::select(alike, secant, near);
-        (self.previous, self.slope) = ((x, over.value), slope);
+        let unknown = over.slope.is_nan();
+        let near = Lanes::select(unknown, self.slope, over.slope);
+        let scaled = secant * near / ((near + self.slope) * Lanes::splat(0.5));
+        let slope = Lanes::select(alike, Lanes::select(unknown, secant, scaled), near);
+        (self.previous, self.slope) = ((x, over.value), Lanes::select(unknown, slope, near));
         Sample { f: Dual { value: over.value, slope }, carried }
     }
 
